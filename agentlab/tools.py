@@ -1,0 +1,286 @@
+"""The registry of tools, and dispatch: one tool call in, one structured result out.
+
+The registry is the single source for what the model is told (`specs`) and for what runs (`dispatch`). Whatever goes
+wrong becomes text for the model, with the next step in it, plus a `status` field; nobody ever reads the wording to
+learn the status. (Seed 003, "registry and dispatch".)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import sys
+import traceback
+import types
+import typing
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, overload
+
+from agentlab import jsonio
+from agentlab.errors import AgentLabError, StopRequested, ToolError
+from agentlab.interrupt import Stop
+from agentlab.messages import Message, ToolCall
+from agentlab.messages import tool as tool_message
+from agentlab.pairing import INTERRUPT_NOTE, UNKNOWN_NOTE
+from agentlab.permissions import Policy
+
+Status = Literal["completed", "failed", "rejected", "interrupted"]
+Handler = Callable[..., Any]
+F = TypeVar("F", bound=Handler)
+
+_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
+_JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool: what the model is told, and the handler that runs.
+
+    `parameters` is a JSON Schema object. `read_only` tools change nothing: they are allowed by default and may run at
+    once. `log` says that the output is a log that may be folded. `spillable` says that a long output may be moved to
+    a file; a tool that reads files is not, since its file is there already.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    handler: Handler = field(repr=False)
+    read_only: bool = False
+    log: bool = False
+    spillable: bool = True
+
+    def spec(self) -> dict[str, Any]:
+        """The tool as a request's `tools` array shows it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of one call. `input` is what the handler was given; `output` is the text for the model."""
+
+    call_id: str
+    name: str
+    input: dict[str, Any]
+    status: Status
+    output: str
+    spillable: bool = True
+    output_path: str | None = None
+
+    def message(self) -> Message:
+        """The tool message that answers the call. After an interrupt no tool wrote it, and its `origin` says so."""
+        message = tool_message(self.call_id, self.output)
+        return {**message, "origin": "repair"} if self.status == "interrupted" else message
+
+
+class Registry:
+    """Tools by name, in the order in which they were added: the same tools give the same bytes in every request."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        self.add(*tools)
+
+    def add(self, *tools: Tool) -> None:
+        """Add tools. Raises AgentLabError when a name is taken, or is one that providers refuse."""
+        for tool in tools:
+            if not _NAME.fullmatch(tool.name):
+                raise AgentLabError(f"{tool.name!r} cannot be a tool's name. Use 1 to 64 letters, digits, _ and -.")
+            if tool.name in self._tools:
+                raise AgentLabError(f"There is a tool named {tool.name!r} already. Give this one another name.")
+            self._tools[tool.name] = tool
+
+    @overload
+    def tool(self, handler: F, /) -> F: ...
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        read_only: bool = False,
+        log: bool = False,
+        spillable: bool = True,
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        handler: F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        read_only: bool = False,
+        log: bool = False,
+        spillable: bool = True,
+    ) -> F | Callable[[F], F]:
+        """Decorator: the function becomes a tool. Name, docstring and type hints tell the model how to call it."""
+
+        def register(function: F) -> F:
+            self.add(
+                Tool(
+                    name or function.__name__,
+                    inspect.getdoc(function) or "",
+                    _schema(function),
+                    function,
+                    read_only=read_only,
+                    log=log,
+                    spillable=spillable,
+                )
+            )
+            return function
+
+        return register if handler is None else register(handler)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name, or None."""
+        return self._tools.get(name)
+
+    def names(self) -> list[str]:
+        """The names of all tools, in order."""
+        return list(self._tools)
+
+    def specs(self) -> list[dict[str, Any]]:
+        """The `tools` array of a request."""
+        return [tool.spec() for tool in self._tools.values()]
+
+    async def dispatch(self, call: ToolCall, *, stop: Stop | None = None, policy: Policy | None = None) -> ToolResult:
+        """Run one tool call and say what came of it. Never raises for what the model or the tool did wrong.
+
+        Status `completed` or `failed` by the handler, `rejected` by the policy (the default one when None: reading is
+        allowed, the rest asks, and nobody is there to ask), `interrupted` by `stop`. A cancellation from outside
+        passes through as CancelledError.
+        """
+        id, name, raw = read_call(call)
+        tool = self._tools.get(name)
+        if tool is None:
+            offer = ", ".join(self._tools) or "none"
+            return ToolResult(id, name, {}, "failed", f"There is no tool named {name[:80]!r}. The tools are: {offer}.")
+        try:
+            input = _arguments(raw)
+            _check(tool, input)
+        except ToolError as error:
+            return ToolResult(id, name, {}, "failed", str(error), tool.spillable)
+        outcome = await _run(tool, input, stop or Stop(), policy or Policy())
+        return ToolResult(id, name, input, *outcome, tool.spillable)
+
+
+async def _run(tool: Tool, input: dict[str, Any], stop: Stop, policy: Policy) -> tuple[Status, str]:
+    started = False
+    try:
+        async with stop.scope():
+            permitted = await policy.permits(tool, input)
+            if stop.requested:  # while the question was open
+                raise StopRequested
+            if not permitted:
+                return "rejected", (
+                    f"Permission to run {tool.name} with this input was refused, so it did not run. "
+                    "Do not try it again unchanged: go on without it, or ask the user."
+                )
+            started = True
+            output = await _call(tool.handler, input)
+        return "completed", _text(output)
+    except StopRequested:
+        return "interrupted", UNKNOWN_NOTE if started else INTERRUPT_NOTE
+    except ToolError as error:
+        return "failed", str(error)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+            raise  # somebody cancelled us; otherwise something inside the handler was cancelled
+        said = "".join(traceback.format_exception_only(error)).strip()
+        return "failed", f"{tool.name} failed: {said}. Check the input before you try again."
+
+
+async def _call(handler: Handler, input: dict[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(handler) or sys.platform == "emscripten":
+        output = handler(**input)
+    else:  # in a thread, so that a slow plain function does not keep Stop from being seen
+        output = await asyncio.to_thread(_plain, handler, input)
+    return await output if isinstance(output, Awaitable) else output
+
+
+def _plain(handler: Handler, input: dict[str, Any]) -> Any:
+    try:
+        return handler(**input)
+    except StopIteration as error:  # a future cannot carry it: the turn would wait for ever
+        raise RuntimeError("StopIteration") from error
+
+
+def _text(output: Any) -> str:
+    """Text as it is, other values as JSON, and what has no JSON form as Python prints it."""
+    try:
+        return output if isinstance(output, str) else jsonio.dumps(output)
+    except (TypeError, ValueError, RecursionError):
+        return str(output)
+
+
+def read_call(call: ToolCall) -> tuple[str, str, Any]:
+    """Id, name and arguments of a call, whatever shape it has: "" for an id or a name that is missing."""
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    return str(call.get("id") or ""), str(function.get("name") or ""), function.get("arguments")
+
+
+def _arguments(raw: Any) -> dict[str, Any]:
+    if raw is None or raw == "":
+        return {}
+    try:
+        value = raw if isinstance(raw, dict) else jsonio.loads(raw)
+    except (ValueError, TypeError) as error:
+        raise ToolError(f"The arguments are not valid JSON ({error}). Send one JSON object.") from None
+    if not isinstance(value, dict):
+        raise ToolError("The arguments must be one JSON object with named values. Send the call again that way.")
+    return value
+
+
+def _check(tool: Tool, input: dict[str, Any]) -> None:
+    """Names only: types are the handler's business, which can say more about them."""
+    known = tool.parameters.get("properties")
+    if not isinstance(known, dict):
+        return
+    usage = f"{tool.name} takes: {', '.join(known) or 'no arguments'}."
+    listed = tool.parameters.get("required")
+    required = listed if isinstance(listed, list) else []  # a server's schema may hold anything
+    if missing := [name for name in known if name in required and name not in input]:
+        raise ToolError(f"Missing argument: {', '.join(missing)}. {usage} Send the call again with it.")
+    closed = tool.parameters.get("additionalProperties", False) is False
+    if unknown := [str(name)[:80] for name in input if closed and name not in known]:
+        raise ToolError(f"Unknown argument: {', '.join(unknown)}. {usage} Send the call again without it.")
+
+
+def _schema(function: Handler) -> dict[str, Any]:
+    hints = typing.get_type_hints(function, include_extras=True)
+    properties: dict[str, Any] = {}
+    required = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise AgentLabError(
+                f"{function.__name__}({parameter}) cannot be a tool: every argument needs a name. Write them out."
+            )
+        properties[parameter.name] = _type_schema(hints.get(parameter.name, Any))
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        described = next((note for note in arguments[1:] if isinstance(note, str)), None)
+        return {**_type_schema(arguments[0]), **({"description": described} if described else {})}
+    if origin is Literal:
+        kinds = {type(value) for value in arguments}
+        return {**(_type_schema(kinds.pop()) if len(kinds) == 1 else {}), "enum": list(arguments)}
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in arguments if option is not type(None)]
+        return _type_schema(options[0]) if len(options) == 1 else {}
+    if origin is list or hint is list:
+        return {"type": "array", "items": _type_schema(arguments[0]) if arguments else {}}
+    json_type = _JSON_TYPES.get(origin or hint)
+    return {"type": json_type} if json_type else {}
