@@ -1,0 +1,53 @@
+"""The `openai` dialect: chat completions, as OpenAI and most others serve them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from typing import Any
+
+from agentlab.messages import Message, wire
+from agentlab.sse import ajson_events
+
+_OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
+
+
+def without(message: Message, *keys: str) -> Message:
+    """A copy of the message without these keys."""
+    return {key: value for key, value in message.items() if key not in keys}
+
+
+class OpenAI:
+    """Chat completions. Reasoning is kept in the history, but not sent: OpenAI refuses unknown keys."""
+
+    def url(self, base_url: str) -> str:
+        return f"{base_url}/chat/completions"
+
+    def headers(self, api_key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def body(self, model: str, history: Sequence[Message], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": model, "messages": self._messages(wire(history))}
+        if tools:
+            body["tools"] = list(tools)
+        return {**body, "stream": True, "stream_options": {"include_usage": True}}
+
+    def _messages(self, history: list[Message]) -> list[Message]:
+        return [without(message, "reasoning_content", "thinking_blocks") for message in history]
+
+    def events(
+        self, chunks: AsyncIterable[bytes], on_done: Callable[[], object]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        return ajson_events(chunks, on_done=on_done)
+
+    def whole(self, body: dict[str, Any]) -> dict[str, Any]:
+        choices = [{**choice, "delta": choice["message"]} for choice in body.get("choices") or ()]
+        return {**body, "choices": choices}
+
+    def overflows(self, status: int, error: dict[str, Any]) -> bool:
+        """By code where there is one; vLLM and DeepSeek say it only in words (FACTS, section 2)."""
+        if status not in (400, 413):
+            return False
+        if error.get("code") in _OVERFLOW_CODES or error.get("type") in _OVERFLOW_CODES:
+            return True
+        said = str(error.get("message") or "").lower()
+        return "maximum context length" in said or "available context size" in said or "context window" in said
