@@ -144,11 +144,13 @@ class Assembler:
                     elif key == "thinking_blocks":
                         self._blocks += [block for block in value if isinstance(block, dict)]
                 if choice.get("finish_reason"):
-                    error = self._finish(choice) or error
+                    error = self._finish(choice, error)
             if "x_groq" in event:
-                error = self._read_groq(event["x_groq"] or {}) or error
-            if usage := event.get("usage"):
-                self.usage = dict(usage)
+                groq = event["x_groq"] or {}
+                self._report(groq)
+                error = error or groq.get("error")
+            if event.get("usage"):
+                self._report(event)
         except (AttributeError, TypeError, ValueError, RecursionError):
             shown = _shown.repr(event)[:200]
             raise StreamError(f"A chunk of the stream is no chat chunk: {shown}", partial=self.message()) from None
@@ -191,16 +193,16 @@ class Assembler:
             self._choice = index
         return bool(index == self._choice)
 
-    def _finish(self, choice: dict[str, Any]) -> Any:
+    def _finish(self, choice: dict[str, Any], error: Any) -> Any:
         self.finish_reason = str(choice["finish_reason"])
-        if usage := choice.get("usage"):  # where Moonshot puts it
-            self.usage = dict(usage)
-        return self.finish_reason == "error" and (choice.get("error") or "no reason given")
+        self._report(choice)  # Moonshot reports usage here
+        if self.finish_reason == "error":
+            return error or choice.get("error") or "no reason given"
+        return error
 
-    def _read_groq(self, groq: dict[str, Any]) -> Any:
-        if usage := groq.get("usage"):
+    def _report(self, holder: dict[str, Any]) -> None:
+        if usage := holder.get("usage"):
             self.usage = dict(usage)
-        return groq.get("error")
 
     def _content(self, value: Any) -> str:
         text = value if isinstance(value, str) else _as_text(value)
@@ -238,21 +240,21 @@ class Assembler:
 
     def _find(self, index: Any, id: str, name: str, arguments: str) -> _Call | None:
         """The call that this piece belongs to, or None when it opens one."""
-        known = self._by_index.get(index) if index is not None else None
-        call = known or self._by_id.get(id)
+        by_index, by_id = self._by_index.get(index), self._by_id.get(id)
+        call = by_index if by_id is None or (by_index and by_index.id == id) else by_id
         if call is None and self._calls and not id and (index is None or not name):
             call = self._calls[-1]
         if call is None or not (id or name):
             return call
         named = bool(name and call.name)
         renamed = named and name != call.name
-        if id and call.id and id != call.id:
+        if id and call.id and id != call.id:  # rule 3
             opens = call.is_whole() or renamed or (named and not call.pieces)
-        elif id and known:
+        elif id and call is by_index:  # rule 4
             opens = False
-        elif renamed and index is not None and not known:
-            opens = True  # one id for all calls, but each at its own index
-        else:
+        elif renamed and index is not None and call is not by_index:  # one id for all calls, each at its own index
+            opens = True
+        else:  # no id, or one for all calls
             opens = named and call.is_whole() and (renamed or arguments not in ("", call.arguments()))
         return None if opens else call
 

@@ -86,7 +86,8 @@ class Anthropic:
         return {**_chunk(delta, _FINISH.get(body.get("stop_reason") or "")), "usage": body.get("usage")}
 
     def overflows(self, status: int, error: dict[str, Any]) -> bool:
-        return status in (400, 413) and "prompt is too long" in str(error.get("message"))
+        said = str(error.get("message"))
+        return status in (400, 413) and ("prompt is too long" in said or "exceed context limit" in said)
 
 
 def convert(history: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:

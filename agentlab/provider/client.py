@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -98,7 +99,8 @@ class Reply:
                         yield text
         except (ProviderError, StreamError) as error:
             error.partial = self._arrived()
-            raise
+            if not stop.requested:  # after Stop nobody waits for more, nor for its failure
+                raise
         if not (self.complete or stop.requested):
             raise StreamError(
                 "The stream ended without a finish reason or [DONE]: the reply is cut off. What had arrived was kept; "
@@ -138,7 +140,7 @@ class ChatClient:
         self.model = model
         self.dialect = dialect
         self._key = api_key.strip()
-        if not (self._key.isascii() and (self._key.isprintable())):
+        if not (self._key.isascii() and self._key.isprintable()):
             raise AgentLabError("The API key holds a character that no HTTP header may hold. Check AGENT_API_KEY.")
         self._transport = transport
         self._timeout = timeout
@@ -237,11 +239,12 @@ class ChatClient:
             ) from None
 
     async def _error_body(self, response: httpx.Response) -> Any:
-        data = b""
-        async for chunk in response.aiter_bytes():
-            data += chunk
-            if len(data) > _MAX_ERROR_BYTES:
-                break
+        data = bytearray()
+        async with aclosing(_chunks(response)) as chunks:
+            async for chunk in chunks:
+                data += chunk
+                if len(data) > _MAX_ERROR_BYTES:
+                    break
         text = data[:_MAX_ERROR_BYTES].decode("utf-8", "replace")
         try:
             return self._hide(jsonio.loads(text))
@@ -265,17 +268,19 @@ async def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
             yield chunk
     finally:
         await response.aclose()
-        with suppress(Exception):  # generators inside httpx that nobody closes: on a closed response they end
-            async for _ in chunks:
-                pass
+        with suppress(Exception):  # generators inside httpx that nobody closes: on a closed response they end at once
+            async with asyncio.timeout(0):
+                async for _ in chunks:
+                    pass
 
 
 async def _whole_body(response: httpx.Response) -> dict[str, Any]:
     data = bytearray()
-    async for chunk in response.aiter_bytes():
-        data += chunk
-        if len(data) > _MAX_WHOLE_BYTES:
-            raise StreamError(f"The answer passed {_MAX_WHOLE_BYTES:,} bytes.")
+    async with aclosing(_chunks(response)) as chunks:
+        async for chunk in chunks:
+            data += chunk
+            if len(data) > _MAX_WHOLE_BYTES:
+                raise StreamError(f"The answer passed {_MAX_WHOLE_BYTES:,} bytes. Check AGENT_BASE_URL.")
     try:
         body = jsonio.loads(bytes(data))
     except ValueError:

@@ -17,13 +17,12 @@ class DeepSeek(OpenAI):
 
     def _messages(self, history: list[Message]) -> list[Message]:
         sent: list[Message] = []
-        thinks = called = False
+        called = False
         for message in history:
-            thinks = thinks or "reasoning_content" in message
             called = message.get("role") != "user" and (called or bool(calls_of(message)))
             keep = called and message.get("role") == "assistant"
             message = without(message, "thinking_blocks", *([] if keep else ["reasoning_content"]))
-            if thinks and calls_of(message):
+            if calls_of(message):
                 message.setdefault("reasoning_content", "")  # empty is accepted, missing is not
             sent.append(message)
         return sent

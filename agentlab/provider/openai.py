@@ -9,6 +9,15 @@ from agentlab.messages import Message, wire
 from agentlab.sse import ajson_events
 
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
+_OVERFLOW_WORDS = (  # of servers that have no code for it
+    "maximum context length",  # vLLM, DeepSeek, OpenRouter
+    "available context size",  # llama.cpp
+    "exceeds the context window",
+    "greater than the context length",  # LM Studio
+    "maximum prompt length is",  # xAI
+    "exceeds the maximum number of tokens allowed",  # Gemini
+    "prompt is too long",  # Anthropic, through a router
+)
 
 
 def without(message: Message, *keys: str) -> Message:
@@ -44,10 +53,10 @@ class OpenAI:
         return {**body, "choices": choices}
 
     def overflows(self, status: int, error: dict[str, Any]) -> bool:
-        """By code where there is one; vLLM and DeepSeek say it only in words (FACTS, section 2)."""
+        """By code where there is one, else by the vendors' words, as their users report them."""
         if status not in (400, 413):
             return False
         if error.get("code") in _OVERFLOW_CODES or error.get("type") in _OVERFLOW_CODES:
             return True
-        said = str(error.get("message") or "").lower()
-        return "maximum context length" in said or "available context size" in said or "context window" in said
+        said = str(error.get("message")).lower()
+        return any(words in said for words in _OVERFLOW_WORDS)
