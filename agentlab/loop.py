@@ -95,7 +95,8 @@ class Hooks:
 
     `before_request(history)` returns what is sent. `after_message(message)` and `after_results(results)` return what
     is kept. `on_usage(usage)` only looks. `on_overflow(history)` returns a shorter history to try. A hook that returns
-    None has only looked: everything stays as it is.
+    None has only looked: everything stays as it is. `repair(history)` stands in for `pairing.repair` before every
+    request, for a reader's own.
     """
 
     before_request: Callable[[list[Message]], Any] | None = None
@@ -103,6 +104,7 @@ class Hooks:
     after_results: Callable[[list[ToolResult]], Any] | None = None
     on_usage: Callable[[dict[str, Any]], Any] | None = None
     on_overflow: Callable[[list[Message]], Any] | None = None
+    repair: Callable[[list[Message]], Any] | None = None
 
 
 class Reply(Protocol):
@@ -206,7 +208,7 @@ async def _steps(
                 turn.reason, why = budget.exhausted().kind, budget.exhausted().message
                 break
 
-            history = repair(turn._messages).history
+            history = await _hook(hooks.repair or _repaired, list(turn._messages))
             view = await _hook(hooks.before_request, history)
             for tries_left in reversed(range(OVERFLOW_TRIES)):
                 if len(view) < len(history):
@@ -270,6 +272,10 @@ async def _steps(
     finally:
         if turn._reply:
             await turn._reply.aclose()
+
+
+def _repaired(history: list[Message]) -> list[Message]:
+    return repair(history).history
 
 
 def _together(message: Message, registry: Registry) -> list[list[ToolCall]]:

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 from clean_run import run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.errors import StopRequested
@@ -562,7 +562,6 @@ def test_a_source_without_aclose_is_enough() -> None:
 plans = st.lists(st.integers(0, 3), max_size=6)  # the rounds of the loop that each item takes
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
 @given(plans, st.none() | st.integers(0, 15), st.none() | st.integers(0, 15), st.booleans())
 def test_whatever_the_timing(plan: list[int], stop_at: int | None, cancel_at: int | None, hang: bool) -> None:
     """Stop and Interrupt at any moment: a prefix arrives, the source is closed once, and the two are never mixed up."""

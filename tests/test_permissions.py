@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from clean_run import run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.permissions import Policy, Rule
@@ -142,7 +142,6 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.lists(rules, max_size=4), st.none() | verdicts, st.sampled_from([READ, WRITE, Tool("")]))
 def test_judge_knows_three_words_and_a_fault_never_allows(rules: list[Rule], default: Any, tool: Tool) -> None:
     verdict = Policy(rules, default).judge(tool, {})

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from clean_run import run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab import jsonio
@@ -412,7 +412,6 @@ calls = st.fixed_dictionaries({}, optional={"id": things, "type": things, "funct
 )
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
 @given(calls)
 def test_dispatch_never_raises(made: Any) -> None:
     async def strict(a: int = 0) -> int:
