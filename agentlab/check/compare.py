@@ -1,0 +1,52 @@
+"""Where a message differs from the one that was expected, and what that would cost."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from agentlab.check.report import short
+
+
+class Difference(NamedTuple):
+    """`where` is a path into the message. `why` says what it means, where that is always the same; else it is empty."""
+
+    where: str
+    expected: str
+    got: str
+    why: str = ""
+
+
+def difference(expected: Any, got: Any, where: str = "message()") -> Difference | None:
+    """The first difference between two messages, or None. No text may be "" or null, and beside calls be missing."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        return _in_dicts(expected, got, where)
+    if isinstance(expected, list) and isinstance(got, list):
+        for position, (one, other) in enumerate(zip(expected, got, strict=False)):
+            if found := difference(one, other, f"{where}[{position}]"):
+                return found
+        if len(expected) == len(got):
+            return None
+        return Difference(where, f"{len(expected)} of them", f"{len(got)}: {short(got)}")
+    if expected == got or (where.endswith(".content") and expected == "" and got is None):
+        return None
+    why = ""
+    if isinstance(expected, str) and not isinstance(got, str):
+        why = f"This must be a text, not {type(got).__name__}."
+        if where.endswith(".arguments"):
+            why = "Arguments stay the text that came, a JSON object in a string: whoever runs the tool parses it."
+    return Difference(where, short(repr(expected)), short(repr(got)), why)
+
+
+def _in_dicts(expected: dict[str, Any], got: dict[str, Any], where: str) -> Difference | None:
+    for key, value in expected.items():
+        if key not in got and not (key == "content" and "tool_calls" in expected):
+            return Difference(f"{where}.{key}", short(repr(value)), "this key is missing")
+        if found := difference(value, got.get(key), f"{where}.{key}"):
+            return found
+    for key, value in got.items():
+        if key not in expected and key not in ("refusal", "reasoning_content"):
+            why = "A provider refuses keys that it does not know, and pieces have keys that messages must not have."
+            if key == "tool_calls":
+                why = "Without calls, leave the key out: a provider refuses an empty list."
+            return Difference(f"{where}.{key}", "no such key", short(repr(value)), why)
+    return None

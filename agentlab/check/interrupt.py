@@ -1,0 +1,179 @@
+"""The first exercise of chapter 04: repair a torn history. The answer is a function, history in and history out.
+
+It is judged by what must hold of any repair, not by one right output: see `_wrong`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentlab import pairing
+from agentlab.check.compare import Difference
+from agentlab.check.interrupt_cases import CASES, Case, told
+from agentlab.check.interrupt_solution import repair as solution
+from agentlab.check.report import Exercise, Finding, Live, blame, short
+from agentlab.check.stream import FILES, TOTAL
+from agentlab.errors import AgentLabError
+from agentlab.loop import Hooks, Turn, run_turn
+from agentlab.messages import Message, assistant, call, calls_of, tool, user
+from agentlab.simulator import Simulator
+from agentlab.tools import Registry
+
+HINTS = (
+    "Print pairing.problems(history) for the input that fails, and again for what you return.",
+    "Go from one assistant message to the next. All that stands between two of them is one window: its results (by id,"
+    " for the calls of this message only) and everything else.",
+    "For each window append: the assistant message, one result or note per call in the order of the calls, then"
+    " everything else. Build new dicts where you change something, and never write into what was passed in.",
+)
+
+
+def judge(answer: Any) -> list[Finding]:
+    """One finding per case. Raises AgentLabError when the answer is no function."""
+    if not callable(answer):
+        raise AgentLabError("Give check.repair the function itself, without brackets: check.repair(my_repair).")
+    return [_judge(case, answer) for case in CASES]
+
+
+def _judge(case: Case, answer: Any) -> Finding:
+    try:
+        found = _wrong(case, answer)
+    except Exception as error:
+        found = Difference("", "a history", blame(error, answer))
+    if found is None:
+        return Finding(case.name, True, case.bonus)
+    fed = " | ".join(map(told, case.history))
+    return Finding(case.name, False, case.bonus, fed, found.where, found.expected, found.got, found.why or case.why)
+
+
+def _wrong(case: Case, answer: Callable[[list[Message]], Any]) -> Difference | None:
+    """The first property that does not hold: a history, input untouched, paired, nothing lost, twice is once."""
+    before = list(case.history)
+    given = copy.deepcopy(before)
+    after = answer(given)
+    if not isinstance(after, list) or not all(isinstance(message, dict) for message in after):
+        why = "Return the new history: a list of messages."
+        return Difference("what it returns", "a list of messages", short(after), why)
+    if given != before:
+        why = "Change nothing that was passed in: the log stays as it was. Build a new list, and new dicts."
+        return Difference("the input", "as it was", "changed", why)
+    if found := pairing.problems(after):
+        return Difference("pairing.problems", "[]", found[0].sentence)
+    if case.whole and after != before:
+        return Difference("what it returns", "the same messages", " | ".join(map(told, after)))
+    if found_lost := _lost(before, after):
+        return found_lost
+    if answer(copy.deepcopy(before)) != after:
+        why = "Put no clock and no random id into it: other bytes at each request make the prompt cache useless."
+        return Difference("repair of the same history again", "the same", "something else", why)
+    if (again := answer(copy.deepcopy(after))) != after:
+        why = "It runs before every request, also on what it has repaired: then there is nothing left to do."
+        return Difference("repair of what it returned", "no change", short(again), why)
+    return None
+
+
+def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | None:
+    """What was said or found out, and is gone or in the wrong place."""
+    for role in "user", "assistant":
+        said = iter([message["content"] for message in after if message["role"] == role])
+        for text in [message["content"] for message in before if message["role"] == role and message["content"]]:
+            if text not in said:  # goes on where the last one was found, so the order counts
+                return Difference(f"the {role}'s words", text, "gone, or in another order")
+    asked = [each for message in before for each in calls_of(message)]
+    kept = [each for message in after for each in calls_of(message)]
+    if [each["id"] for each in asked] != [each["id"] for each in kept]:
+        got = ", ".join(str(each["id"]) for each in kept) or "none"
+        return Difference("the calls", ", ".join(each["id"] for each in asked), got)
+    right = pairing.repair(before).history
+    wanted = {message["function"]["arguments"] for message in _calls(right)} - {"{}"}
+    if missing := sorted(wanted - {message["function"]["arguments"] for message in kept}):
+        return Difference("the arguments of a call", missing[0], "gone", "Only arguments that do not parse become {}.")
+    real = {message["content"] for message in before if message["role"] == "tool"}
+    for expected, got in zip(_results(right), _results(after), strict=True):
+        where = f"the result of {expected['tool_call_id']}"
+        if expected.get("origin") != "repair" and got["content"] != expected["content"]:
+            return Difference(where, expected["content"], short(got["content"]))
+        if expected.get("origin") == "repair" and (got["content"] in real or not str(got["content"]).strip()):
+            return Difference(where, "a note that it did not run", short(got["content"]))
+    for text in sorted(real):
+        if not any(text in str(message.get("content")) for message in after):
+            return Difference("what a tool found out", text, "gone")
+    return None
+
+
+def _calls(history: Sequence[Message]) -> list[Message]:
+    return [each for message in history for each in calls_of(message)]
+
+
+def _results(history: Sequence[Message]) -> list[Message]:
+    return [message for message in history if message["role"] == "tool"]
+
+
+def _torn() -> list[Message]:
+    """Two files were to be counted, and Stop fell into the arguments of the second call. The server reuses its id."""
+    pears = call("call_0", "read_file", path="pears.txt")
+    pears["function"]["arguments"] = pears["function"]["arguments"][:12]
+    return [
+        user("How much fruit is there?"),
+        assistant("First the apples.", call("call_0", "read_file", path="apples.txt")),
+        tool("call_0", FILES["apples.txt"]),
+        assistant("Now the pears.", pears),
+        user("I pressed Stop by mistake. Go on."),
+    ]
+
+
+def _story(request: dict[str, Any]) -> Message | str:
+    """Read the pears (again), then add up what the request shows."""
+    results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+    if FILES["pears.txt"] not in results:
+        return assistant("Once more, the pears.", call("call_0", "read_file", path="pears.txt"))
+    if FILES["apples.txt"] in results:
+        return TOTAL
+    return "I counted the apples before you pressed Stop, and cannot see that result any more."
+
+
+def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
+    registry = Registry()
+
+    @registry.tool(read_only=True)
+    async def read_file(path: str) -> str:
+        """Read one text file."""
+        return FILES[path]
+
+    hooks = Hooks(repair=answer, before_request=sent.append)
+    return run_turn(_torn(), Simulator(_story).client(), registry, hooks=hooks)
+
+
+def turn(answer: Any) -> Turn:
+    """A turn on a torn history, in a loop that repairs with the reader's function."""
+    return _turn(answer, [])
+
+
+def live(answer: Any) -> Live:
+    """Run the turn and say how it ended: the right answer, the provider's refusal, or an error."""
+    sent: list[list[Message]] = []
+    return run_live(_turn(answer, sent), sent, answer, right=TOTAL)
+
+
+def run_live(running: Turn, sent: list[list[Message]], answer: Any, *, right: str) -> Live:
+    """Run a turn to its end. It passed when its last word is `right`. `sent` holds what every request showed."""
+    from agentlab.errors import ProviderError
+    from agentlab.widgets.sync import run_sync
+
+    try:
+        run_sync(running.run())
+        last = running.history[-1]
+    except ProviderError as error:
+        return Live(False, str(error), tuple(sent[-1]) if sent else ())
+    except Exception as error:
+        return Live(False, f"The loop broke: {blame(error, answer)}")
+    said = str(last.get("content") or "")
+    history = (*sent[-1], last)
+    if running.reason == "done" and said == right:
+        return Live(True, said, history)
+    return Live(False, f"The turn ended ({running.reason}) with: {said or 'no text'}", history)
+
+
+repair = Exercise("repair", judge=judge, turn=turn, live=live, hints=HINTS, solution=solution)

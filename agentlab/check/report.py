@@ -1,0 +1,194 @@
+"""What every exercise shares: run the reader's code on cases, then in a live loop, and say what came of it.
+
+A failed case is never just "wrong": it names the input, what was expected, what came out, and what to look at. Errors
+of the reader's code are shown with the line that raised them. Everything that came out of it is escaped and bounded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentlab import draw
+from agentlab.draw.base import MONO, SMALL, count, visible
+from agentlab.errors import AgentLabError
+from agentlab.loop import Turn
+from agentlab.messages import Message
+
+LIMIT = 240
+SAID_LIMIT = 2_000
+
+
+def short(value: object) -> str:
+    """Anything as one line of at most `LIMIT` characters. Text stays as it is, all else becomes its `repr`."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return visible(text, limit=LIMIT)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one case. `fed` is the input in short; `where` is the part of the answer that is compared.
+
+    `bonus` cases are not needed to pass.
+    """
+
+    name: str
+    passed: bool
+    bonus: bool = False
+    fed: str = ""
+    where: str = ""
+    expected: str = ""
+    got: str = ""
+    why: str = ""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The details of a failed case: (label, text)."""
+        parts = [("fed", self.fed), ("where", self.where), ("expected", self.expected), ("got", self.got)]
+        return [(label, short(text)) for label, text in [*parts, ("why", self.why)] if text]
+
+
+@dataclass(frozen=True)
+class Live:
+    """What came of the loop that ran with the reader's code. `said` is the last word: an answer, or an error."""
+
+    passed: bool
+    said: str
+    history: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One hint. It draws itself."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return draw.element("div", self.text, style="white-space:pre-wrap").markup
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a check. It draws itself; `passed` says whether all that is needed passes."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    live: Live | None = None
+
+    @property
+    def passed(self) -> bool:
+        return all(f.passed for f in self.findings if not f.bonus) and (self.live is None or self.live.passed)
+
+    def _score(self, *, bonus: bool) -> str:
+        listed = [f for f in self.findings if f.bonus is bonus]
+        return f"{sum(f.passed for f in listed)} of {len(listed)}"
+
+    def __repr__(self) -> str:
+        lines = [f"check.{self.name}: {self._score(bonus=False)} cases pass"]
+        for bonus in (False, True):
+            if bonus and any(f.bonus for f in self.findings):
+                lines.append(f"bonus, seen on real servers: {self._score(bonus=True)}")
+            for finding in self.findings:
+                if finding.bonus is bonus:
+                    lines.append(f"{'✓' if finding.passed else '✗'} {finding.name}")
+                    lines += [f"    {label:9} {text}" for label, text in finding.lines()]
+        if self.live:
+            lines += [
+                "in the live loop:",
+                f"{'✓' if self.live.passed else '✗'} {visible(self.live.said, limit=SAID_LIMIT)}",
+            ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = draw.element("b", f"check.{self.name}: {self._score(bonus=False)} cases pass")
+        parts: list[Any] = [head, _table([f for f in self.findings if not f.bonus])]
+        if bonus := [f for f in self.findings if f.bonus]:
+            title = draw.element("summary", f"Bonus, seen on real servers: {self._score(bonus=True)}")
+            parts.append(draw.element("details", title, _table(bonus), style=SMALL))
+        if self.live:
+            said = draw.element("div", visible(self.live.said, limit=SAID_LIMIT), style=f"white-space:pre-wrap;{SMALL}")
+            mark = draw.element("b", f"In the live loop {'✓' if self.live.passed else '✗'}")
+            parts += [draw.element("div", mark, said, style="margin-top:8px")]
+            parts += [draw.strip(self.live.history, caption="its history")] if self.live.history else []
+        return draw.html(*parts).markup
+
+
+def _table(findings: Sequence[Finding]) -> draw.Html:
+    return draw.table([("✓" if finding.passed else "✗", _details(finding)) for finding in findings])
+
+
+def _details(finding: Finding) -> draw.Html:
+    lines = [draw.element("div", finding.name, style="" if finding.passed else "font-weight:bold")]
+    for label, text in finding.lines():
+        left = draw.element("div", label, style="flex:0 0 66px;opacity:0.75")
+        right = draw.element("div", text, style="min-width:0" if label == "why" else f"min-width:0;{MONO}")
+        lines.append(draw.element("div", left, right, style="display:flex"))
+    return draw.element("div", *lines)
+
+
+class Exercise:
+    """One exercise: call it with an answer to check it.
+
+    `judge(answer)` gives the findings of the cases, `turn(answer)` an agent's turn that runs with the answer in it, and
+    `live(answer)` what came of such a turn. `solution` is one right answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        judge: Callable[[Any], Sequence[Finding]],
+        turn: Callable[[Any], Turn],
+        live: Callable[[Any], Live],
+        hints: Sequence[str],
+        solution: Any,
+    ) -> None:
+        self.name = name
+        self.turn = turn
+        self.solution = solution
+        self._judge = judge
+        self._live = live
+        self._hints = tuple(hints)
+
+    def __call__(self, answer: Any) -> Report:
+        """Check an answer: every case, then the live loop."""
+        return Report(self.name, tuple(self._judge(answer)), self._live(answer))
+
+    def hint(self, number: int) -> Hint:
+        """The hint of this number, from 1. Raises AgentLabError when there is none."""
+        if not 1 <= number <= len(self._hints):
+            raise AgentLabError(f"There are {count(len(self._hints), 'hint')}: ask for 1 to {len(self._hints)}.")
+        return Hint(f"Hint {number} of {len(self._hints)}: {self._hints[number - 1]}")
+
+    def __repr__(self) -> str:
+        return f"check.{self.name}(answer), with .hint(1) to .hint({len(self._hints)}) and .solution"
+
+
+def blame(error: BaseException, answer: Any) -> str:
+    """An error in one bounded line, with the last line of the reader's own code that it came through."""
+    text = f"{type(error).__name__}: {short(str(error))}" if str(error) else type(error).__name__
+    own = {code.co_filename for code in _codes(answer)}
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if (file := trace.tb_frame.f_code.co_filename) in own:
+            line = linecache.getline(file, trace.tb_lineno).strip()
+            place = f", in your line: {short(line)}" if line else f", in your line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return text + place
+
+
+def _codes(answer: Any) -> list[Any]:
+    """The code objects of a function, or of the methods of a class or an object."""
+    if inspect.isfunction(answer):
+        return [answer.__code__]
+    holder = answer if inspect.isclass(answer) else type(answer)
+    members = [member for each in holder.__mro__ for member in vars(each).values()]
+    return [member.__code__ for member in members if inspect.isfunction(member)]

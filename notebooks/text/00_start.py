@@ -1,0 +1,190 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,-all
+#     formats: ipynb,text//py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version,-widgets,-language_info
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Start here: one whole turn
+#
+# A coding agent looks like a mind that remembers, plans and acts. Inside there is a list of messages, a loop, and a
+# model that forgets everything the moment it has answered. This book takes that loop apart, one mechanism a chapter.
+#
+# Everything runs on your machine. The model is a *simulator* that follows the rules of the real providers: it streams
+# like them, refuses what they refuse, and counts tokens as they do. You need no API key.
+#
+# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things. Nothing can break for good.
+
+# %%
+from agentlab import draw, pairing
+from agentlab.loop import run_turn
+from agentlab.messages import assistant, call, user
+from agentlab.provider import ChatClient, ProviderRefused
+from agentlab.simulator import Simulator
+from agentlab.tools import Registry
+from agentlab.widgets import stream
+
+# %% [markdown]
+# ## The model remembers nothing
+#
+# Two requests, one after the other. The second one asks what the model can see.
+
+# %%
+model = Simulator().client()
+
+await model.complete([user("say My name is Ada.")])
+reply = await model.complete([user("what do you see?")])
+print(reply["content"])
+
+# %% [markdown]
+# The first exchange is gone. **A conversation is the list that you send**, whole, every time:
+
+# %%
+conversation = [user("say My name is Ada.")]
+conversation.append(await model.complete(conversation))
+conversation.append(user("what do you see?"))
+conversation.append(await model.complete(conversation))
+
+print(conversation[-1]["content"])
+draw.strip(conversation)
+
+# %% [markdown]
+# That bar is the **context strip**: the messages of one request, as wide as they are long. It comes back in every
+# chapter, because all that an agent does for its memory happens to this list.
+#
+# ## Tools
+#
+# A model cannot read a file. It can only *ask* for it: with a **tool call**, a name and some JSON. Your program runs the
+# function and appends a **tool result**. The registry keeps both sides together.
+
+# %%
+FILES = {
+    "todo.txt": "[x] buy milk\n[ ] call Bob\n[ ] fix the leap-year bug\n",
+    "done.txt": "painted the fence\n",
+}
+registry = Registry()
+
+
+@registry.tool(read_only=True)
+def list_files() -> str:
+    """List the files in the folder."""
+    return "\n".join(FILES)
+
+
+@registry.tool(read_only=True)
+def read_file(path: str) -> str:
+    """Read one text file."""
+    return FILES[path]
+
+
+registry.specs()[1]  # what the model is told about read_file
+
+# %% [markdown]
+# ## Break it
+#
+# The model asked for a file. This program forgets to send the result, and the provider refuses the whole conversation:
+
+# %%
+ask = user("What is still to do?")
+story = [
+    assistant("Let me look.", call("call_1", "list_files")),
+    assistant("", call("call_2", "read_file", path="todo.txt"), call("call_3", "read_file", path="done.txt")),
+    "Two things are left: call Bob, and fix the leap-year bug.",
+]
+model = Simulator(story).client()
+
+history = [ask]
+history.append(await model.complete(history, registry.specs()))
+try:
+    await model.complete(history, registry.specs())
+except ProviderRefused as refused:
+    print(refused)
+
+# %% [markdown]
+# The first line holds the words that OpenAI answers with. The last ones are a hint of the simulator's own.
+#
+# ## The loop
+#
+# Ask the model. If it calls tools, run them, append the results, ask again. If it does not, the **turn** is over. That
+# is all there is to an agent; `run_turn` is one page of Python.
+
+# %%
+simulator = Simulator(story, pace=0.02)  # a token every 20 ms, so that you can watch
+turn = await stream(run_turn([ask], simulator.client(), registry))
+
+# %%
+draw.strip(turn.history, caption="after the turn")
+
+# %% [markdown]
+# What went over the wire? Each request carries everything before it, so each one is longer than the last. Half of this
+# book is about paying less for that.
+
+# %%
+lanes = []
+for request, usage in zip(simulator.requests, simulator.usages, strict=True):
+    lanes.append(("->", f"{len(request['messages'])} messages = {usage['prompt_tokens']} tokens", "user"))
+    lanes.append(("<-", f"{usage['completion_tokens']} tokens", "assistant"))
+draw.sequence(lanes, left="your program", right="model")
+
+# %% [markdown]
+# ## Stop it
+#
+# Run the cell and press **Stop** while it counts. Without a hand on the mouse, the cell presses the real button itself
+# after the 12th piece of text, so that this page always ends the same way.
+
+# %%
+counting = Simulator(pace=0.05)
+turn = await stream(run_turn([user("count to 40")], counting.client(), registry), click_after=12)
+
+# %%
+print(turn.reason, "|", turn.history[-1]["content"])
+print("produced", counting.hangups[0].produced, "of", counting.hangups[0].total, "tokens: the server noticed")
+print("broken rules in the history:", pairing.problems(turn.history))
+
+# %% [markdown]
+# Half a message is kept, the stream is closed, and the history can be sent again. When a tool call is torn in two this
+# takes more care, and has a chapter of its own.
+#
+# ## The map
+#
+# One turn, from top to bottom, and what fails where a mechanism is missing:
+#
+# | step | module | without it | chapter |
+# |---|---|---|---|
+# | bytes become events | `sse` | text breaks where the network cuts it | [03 The stream](03_stream.ipynb) |
+# | events become a message | `assemble` | parallel tool calls melt into one | [03 The stream](03_stream.ipynb) |
+# | every call has its result | `pairing` | one Stop, and the provider refuses the conversation for good | |
+# | Stop, and words slipped in | `interrupt`, `steer` | you wait, or you start again | |
+# | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | |
+# | the one loop | `loop`, `watchdog` | it runs in circles at your expense | |
+# | a model to talk to | `provider`, `simulator` | you learn with a bill | |
+#
+# Every module stands alone: `from agentlab import pairing` works in your own agent, too.
+
+# %% [markdown]
+# ## Go live
+#
+# The same loop against a real model: any OpenAI-compatible server (a local llama.cpp or Ollama, too), DeepSeek or
+# Anthropic. Set `AGENT_BASE_URL`, `AGENT_MODEL` and, if the server wants one, `AGENT_API_KEY` before you start
+# JupyterLab; then run this cell again.
+
+# %%
+import os
+
+if os.environ.get("AGENT_BASE_URL"):
+    await stream(run_turn([ask], ChatClient.from_env(), registry))
+else:
+    print("AGENT_BASE_URL is not set: this cell stays offline.")
+
+# %% [markdown]
+# **Next:** [The stream](03_stream.ipynb), where a reply arrives in pieces that nobody has cut with care.
