@@ -597,8 +597,8 @@ def test_a_long_history_is_judged_in_one_pass() -> None:
         assert refuse(request(*history)) is None
         return _Counted.looks
 
-    assert looks(200) > 800
-    assert looks(2000) < 11 * looks(200)
+    assert looks(100) > 400
+    assert looks(1000) < 11 * looks(100)
 
 
 @pytest.mark.parametrize(
