@@ -40,8 +40,12 @@ def dumps(value: Any, *, sort_keys: bool = False) -> str:
     """Compact JSON text, non-ASCII characters as they are. The text always encodes to UTF-8.
 
     A lone surrogate, which UTF-8 cannot hold, is written as its `\\uXXXX` escape, so nothing is lost on the way back.
+    Raises TypeError for a value that JSON has no form for, ValueError for one that is nested too deeply.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply to be written as JSON") from None
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Messages as plain dicts in the OpenAI chat shape: builders, atomic groups, wire form, canonical JSON and its size.
 
 One extra key, `origin`, marks messages that no person wrote (`"watchdog"`, `"compaction"`, `"repair"`, ...).
-Only `wire` takes it off. Nothing here changes what it is given. (Seed 001, "groups"; DESIGN, rule 3.)
+Only `wire` takes it off. Nothing here changes what it is given. (Seed 001, "groups".)
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def groups(history: Sequence[Message]) -> list[Group]:
     it too, so that no cut between two groups parts a call from its result. Every other message is a group alone.
     """
     spans: list[list[int]] = []
-    awaited: set[Any] = set()
+    awaited: set[str] = set()
     opened = 0
     for position, message in enumerate(history):
         if message.get("role") == "assistant":
-            awaited, opened = {c.get("id") for c in calls_of(message)}, len(spans)
-        elif message.get("role") == "tool" and message.get("tool_call_id") in awaited:
+            awaited, opened = {str(c.get("id")) for c in calls_of(message)}, len(spans)
+        elif message.get("role") == "tool" and str(message.get("tool_call_id")) in awaited:
             del spans[opened + 1 :]
             spans[opened][1] = position + 1
             continue

@@ -647,6 +647,15 @@ def test_nothing_at_all() -> None:
     assert assembler.complete and assembler.finish_reason is None
 
 
+def test_asking_between_two_halves_of_a_character_loses_nothing() -> None:
+    assembler = Assembler()
+    for arguments in ('{"t":', '"\ud83d', "\ude00", '"}'):
+        assembler.feed(chunk({"tool_calls": [piece(0, "a", "f", arguments)], "reasoning": arguments}))
+        json.dumps(assembler.message(), ensure_ascii=False).encode()
+    assert calls(assembler.message()) == [("a", "f", '{"t":"😀"}')]
+    assert assembler.message()["reasoning_content"] == '{"t":"😀"}'
+
+
 def test_what_message_gives_is_the_callers_own() -> None:
     assembler = Assembler()
     assembler.feed(chunk({"content": "a", "tool_calls": [piece(0, "i", "f", X)]}))

@@ -424,6 +424,8 @@ async def _astream(pieces: list[bytes]) -> AsyncIterator[bytes]:
 
 
 @given(st.one_of(raw_streams, json_streams().map(lambda pair: pair[1])), cuts, st.booleans())
+@example(b'data: {"n":1}\n\ndata: {"n":2}', [9], False)
+@example(b'data: {"n":1}\n\ndata: {"n":', [9], False)
 def test_the_async_twin_gives_the_same(stream: bytes, sizes: list[int], done: bool) -> None:
     pieces = cut(stream + b"\n\ndata: [DONE]\n\ndata: oops\n\n" if done else stream, sizes)
     sync_done: list[int] = []

@@ -1,7 +1,7 @@
 """What OpenAI's chat API refuses, in its own words. Every check reads the request once, so a long history is cheap.
 
 Where a wording comes from is marked behind it: [X] read in a public issue thread, [R] recalled and not checked, [ours]
-written here because the vendor's words are not known. (FACTS sections 1 and 2.)
+written here because the vendor's words are not known.
 """
 
 from __future__ import annotations

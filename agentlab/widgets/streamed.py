@@ -1,6 +1,6 @@
 """`await stream(turn)`: the turn on the screen while it runs, with a Stop button that works.
 
-The cell says `await`, so clicks and Interrupt reach the kernel while the turn runs (RECIPES 2). Stop asks the turn to
+The cell says `await`, so clicks and Interrupt reach the kernel while the turn runs. Stop asks the turn to
 end. Interrupt cancels this coroutine: here, at the very edge, that is taken as "end the turn, keep what came".
 """
 
