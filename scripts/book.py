@@ -82,11 +82,11 @@ def write_text(path: Path, notebook: NotebookNode) -> None:
 def settle(notebook: NotebookNode) -> None:
     """Take out of the outputs, in place, all that another run would write differently although nothing changed.
 
-    Neighbouring pieces of one stream are joined (flushing cuts them anywhere), widget ids are numbered in order,
-    a traceback, which names files of this machine, becomes its last line.
+    Neighbouring pieces of one stream are joined (flushing cuts them anywhere), and a traceback, which names files of
+    this machine, becomes its last line. A live widget, whose model is gone when the notebook is opened again, leaves
+    its other forms: its text, and its picture where it has one.
     """
     notebook.metadata = nbformat.from_dict(METADATA)
-    widgets: dict[str, str] = {}
     for _, cell in code_cells(notebook):
         joined: list[NotebookNode] = []
         for output in cell.outputs:
@@ -95,8 +95,8 @@ def settle(notebook: NotebookNode) -> None:
                 before.text += output.text
             else:
                 joined.append(output)
-            if view := output.get("data", {}).get(WIDGET):
-                view["model_id"] = widgets.setdefault(view["model_id"], f"{len(widgets) + 1:032x}")
+            if len(data := output.get("data", {})) > 1:
+                data.pop(WIDGET, None)
             if output.output_type == "error":
                 output.traceback = [f"{output.ename}: {output.evalue}"]
         cell.outputs = joined

@@ -132,8 +132,7 @@ def test_a_build_saves_what_a_reader_without_a_key_sees(built):
     assert (blank.execution_count, blank.outputs) == (None, [])
     assert error.outputs[0].traceback == ["LookupError: nothing there"]
     assert last.outputs[0].text == "[] True\n"
-    ids = [int(output.data[book.WIDGET].model_id) for output in last.outputs[1:]]
-    assert ids == [1, 2, 1]
+    assert [set(output.data) for output in last.outputs[1:]] == [{"text/plain"}] * 3
     assert [cell.get("execution_count") for cell in notebook.cells] == [None, 1, None, 2, 3]
     assert [cell.id for cell in notebook.cells] == [f"cell-00{n}" for n in range(1, 6)]
     assert [dict(cell.metadata) for cell in notebook.cells] == [{}, {}, {}, {"tags": ["raises-exception"]}, {}]
