@@ -104,7 +104,7 @@ async def guard(achunks: AsyncIterable[T], stop: Stop | None) -> AsyncGenerator[
     """
     source = aiter(achunks)
     try:
-        while stop is None or not stop.requested:
+        while True:
             try:
                 if stop is None:
                     item = await anext(source)

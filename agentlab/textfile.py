@@ -45,7 +45,7 @@ def numbered(name: str, file: BinaryIO, *, offset: int, limit: int, column: int)
         if text is None or full:
             continue
         line = _show(total, text, column)
-        full = size + len(line) > PAGE_CHARS and bool(shown)
+        full = size + len(line) > PAGE_CHARS
         if not full:
             shown.append(line)
             size += len(line) + 1

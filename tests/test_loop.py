@@ -225,6 +225,36 @@ def test_two_turns_of_one_client_do_not_disturb_each_other() -> None:
     run(main())
 
 
+DIALECTS = ["openai", "deepseek", "anthropic"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_same_turn_in_every_dialect(dialect: str) -> None:
+    expected, _ = whole(Simulator(STORY), Desk())
+    simulator = Simulator(STORY, dialect=dialect, chunk=31)
+    turn, events = whole(simulator, Desk())
+    assert turn.history == expected.history
+    assert turn.usages == simulator.usages
+    assert events[-1] == Done("done")
+
+
+@pytest.mark.parametrize("after", [1, 4, 7, 9, 12, 15, 19])
+@pytest.mark.parametrize("dialect", DIALECTS[1:])
+def test_stop_in_every_dialect(dialect: str, after: int) -> None:
+    async def main() -> None:
+        simulator, desk = Simulator([*STORY, "Later."], dialect=dialect), Desk()
+        turn, seen = turn_of(simulator, desk), 0
+        async for _ in turn:
+            seen += 1
+            if seen == after:
+                turn.stop.request()
+        assert turn.reason == "stopped"
+        truthful(turn, desk.log, sure=True)
+        await check_sendable(turn, simulator)
+
+    run(main())
+
+
 # ---------------------------------------------------------------- tools in a batch
 
 
@@ -356,6 +386,36 @@ def test_stop_while_a_tool_runs(pressed_in: str) -> None:
         if pressed_in == "c":
             assert noted["r3"] == INTERRUPT_NOTE
         truthful(turn, desk.log, sure=True)
+        await check_sendable(turn, simulator)
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", ["stop", "interrupt"])
+def test_a_result_that_was_there_is_kept_when_its_neighbour_is_interrupted(way: str) -> None:
+    """Case I01: of two calls one had finished; the other was running, and the next batch had not begun."""
+
+    async def main() -> None:
+        story = [assistant("", *calls_of(STORY[0]), call("w1", "write_file", path="c")), "Later."]
+        simulator, desk = Simulator(story), Desk()
+        turn = turn_of(simulator, desk)
+
+        async def press(path: str) -> None:
+            if path == "b":
+                for _ in range(10):  # until the other one is done
+                    await asyncio.sleep(0)
+                turn.stop.request() if way == "stop" else task.cancel()
+                await asyncio.Event().wait()
+
+        desk.on_run = press
+        task = asyncio.create_task(turn.run())
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() is (way == "interrupt")
+        assert turn.history[2:] == [
+            tool("r1", "text of a"),
+            {**tool("r2", UNKNOWN_NOTE), "origin": "repair"},
+            {**tool("w1", INTERRUPT_NOTE), "origin": "repair"},
+        ]
         await check_sendable(turn, simulator)
 
     run(main())
@@ -828,6 +888,30 @@ def test_a_hook_that_raises_ends_the_turn_and_loses_nothing(name: str) -> None:
     run(main())
 
 
+def test_a_readers_own_repair_stands_in_for_ours() -> None:
+    torn = [*GO, STORY[0], tool("r2", "late")]
+    for hook in both(lambda history: [message for message in history if message["role"] == "user"]):
+        client = Client("Fine.")
+
+        async def main(client: Client = client, hook: Any = hook) -> Turn:
+            return await run_turn(torn, client, Registry(), hooks=Hooks(repair=hook)).run()
+
+        turn = run(main())
+        assert client.views == [GO]
+        assert problems(turn.history) == []  # what is kept is mended by ours, whatever the reader's did
+        assert said(turn) == ["Let me look.", "Fine."]
+
+
+def test_a_repair_that_does_nothing_meets_the_providers_own_refusal() -> None:
+    async def main() -> None:
+        turn = turn_of(Simulator(STORY), Desk(), [*GO, STORY[0]], hooks=Hooks(repair=lambda history: None))
+        with pytest.raises(ProviderRefused, match="must be followed by tool messages"):
+            await turn.run()
+        assert (turn.reason, problems(turn.history)) == ("error", [])
+
+    run(main())
+
+
 LONG = [user("word " * 40), assistant("word " * 40), user("word " * 40), assistant("Yes."), user("And now?")]
 
 
@@ -1079,6 +1163,29 @@ def test_stop_reaches_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatc
 
     with socket_client(simulator, monkeypatch) as client:
         run(main(client))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("way", ["stop", "interrupt"])
+def test_an_end_at_many_moments_over_a_socket(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = []
+    for moment in range(60):
+        simulator = Simulator([*STORY, "Later."], pace=0.001)
+
+        async def main(client: ChatClient, moment: int = moment) -> Turn:
+            turn = run_turn(GO, client, Desk().registry, policy=ANYTHING)
+            task = asyncio.create_task(turn.run())
+            end = turn.stop.request if way == "stop" else task.cancel
+            asyncio.get_running_loop().call_later(moment * 0.003, end)
+            await asyncio.gather(task, return_exceptions=True)
+            return turn
+
+        with socket_client(simulator, monkeypatch) as client:
+            turn = run(main(client))
+        assert problems(turn.history) == []
+        reasons.append(turn.reason)
+    assert set(reasons) <= {"stopped", "interrupted", "done"}
+    assert "done" not in reasons[:10]
 
 
 # ---------------------------------------------------------------- one page

@@ -236,6 +236,15 @@ def test_a_new_lock_or_a_missing_group_is_installed(finished):
     assert overrides["@jupyter-widgets/jupyterlab-manager:plugin"]["saveState"] is False
 
 
+def test_modules_are_compiled_even_where_the_user_asks_for_no_bytecode(finished):
+    put_pip(finished, first="sys.exit(os.environ.get('PYTHONDONTWRITEBYTECODE'))")
+    (package,) = finished.glob(".venv/lib/python*/site-packages")
+    (package / "some_package.py").write_text("x = 1")
+    (line,) = complaints(make(finished, "lab", "PORT=x", PYTHONDONTWRITEBYTECODE="1"))
+    assert "PORT=x" in line
+    assert list(package.glob("__pycache__/some_package.*.pyc"))
+
+
 def test_an_install_that_fails_before_it_changes_anything_leaves_the_environment_usable(finished):
     stamp = environment.read_stamp(finished)
     put_pip(finished, first="sys.exit('no network')")

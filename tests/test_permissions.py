@@ -109,7 +109,7 @@ def test_the_question_holds_the_tool_and_its_input() -> None:
     assert seen == [("write_file", {"path": "a"})]  # what is allowed or denied is not asked
 
 
-@pytest.mark.parametrize("answer", [False, None, "yes", 1, boom], ids=repr)
+@pytest.mark.parametrize("answer", [False, None, "yes", 1, boom])
 def test_only_true_is_a_yes(answer: Any) -> None:
     assert permits(Policy(ask=answering(answer)), WRITE) is False
 

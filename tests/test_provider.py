@@ -798,6 +798,36 @@ def test_a_body_that_stalls_later_does_not_hold_up_its_closing(way: str) -> None
     run(main(), hang_guard_s=5)
 
 
+@pytest.mark.parametrize("way", ["stop", "interrupt"])
+def test_whenever_it_is_ended_nothing_is_left_open(way: str) -> None:
+    """At every moment of a request, the closing of its stream included."""
+
+    class SlowToClose(Stream):
+        async def aclose(self) -> None:
+            self.closed = True
+            for _ in range(4):
+                await asyncio.sleep(0)
+
+    async def end_after(rounds: int) -> bool:
+        stream, stop = SlowToClose(*FINE), Stop()
+        task = asyncio.create_task(client(stream).complete(HELLO, stop=stop))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        was_running = not task.done()
+        stop.request() if way == "stop" else task.cancel()
+        (result,) = await asyncio.gather(task, return_exceptions=True)
+        assert result == assistant("Fine.") or isinstance(result, StopRequested | asyncio.CancelledError)
+        assert stream.closed or not stream.given
+        return was_running
+
+    async def main() -> None:
+        running = [await end_after(rounds) for rounds in range(40)]
+        assert running.count(True) > 5
+        assert running.count(False) > 0
+
+    run(main())
+
+
 def test_after_stop_a_failure_of_the_stream_interests_nobody() -> None:
     async def main() -> None:
         stop = Stop()

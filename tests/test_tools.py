@@ -268,6 +268,22 @@ def test_a_slow_plain_handler_does_not_hold_up_the_loop() -> None:
     run(main())
 
 
+def test_where_there_are_no_threads_a_plain_handler_runs_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def plain() -> str:
+        threads.append(threading.current_thread())
+        return "done"
+
+    def first() -> Any:
+        return next(iter([]))
+
+    monkeypatch.setattr(sys, "platform", "emscripten")
+    assert dispatch(plain).output == "done"
+    assert threads == [threading.main_thread()]
+    assert dispatch(first).status == "failed"
+
+
 def _raises(error: BaseException) -> Any:
     def plain() -> Any:
         raise error

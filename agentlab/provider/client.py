@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import cache, partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -29,6 +28,9 @@ from agentlab.provider.anthropic import Anthropic
 from agentlab.provider.deepseek import DeepSeek
 from agentlab.provider.dialect import RESTART, Dialect, refusal
 from agentlab.provider.openai import OpenAI
+
+if TYPE_CHECKING:
+    import ssl
 
 _DIALECTS: dict[str, Dialect] = {"openai": OpenAI(), "deepseek": DeepSeek(), "anthropic": Anthropic()}
 _MAX_ERROR_BYTES = 256 * 1024
@@ -103,8 +105,8 @@ class Reply:
                 raise
         if not (self.complete or stop.requested):
             raise StreamError(
-                "The stream ended without a finish reason or [DONE]: the reply is cut off. What had arrived was kept; "
-                "send the history again to let the model go on.",
+                "The stream ended without a finish reason or [DONE]: the reply is cut off. What had arrived was kept: "
+                "say 'continue' to go on.",
                 partial=self._arrived(),
             )
 
@@ -235,7 +237,7 @@ class ChatClient:
         except httpx.RequestError as error:
             raise ProviderUnavailable(
                 f"The connection to {self.base_url} broke off ({type(error).__name__}). "
-                "What had arrived was kept: send the history again to go on."
+                "What had arrived was kept: try again, or say 'continue' to go on."
             ) from None
 
     async def _error_body(self, response: httpx.Response) -> Any:
@@ -267,11 +269,13 @@ async def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
         async for chunk in chunks:
             yield chunk
     finally:
-        await response.aclose()
-        with suppress(Exception):  # generators inside httpx that nobody closes: on a closed response they end at once
-            async with asyncio.timeout(0):
-                async for _ in chunks:
-                    pass
+        try:
+            await response.aclose()
+        finally:  # a cancellation may hit the closing, too
+            with suppress(Exception):  # generators inside httpx that nobody closes: on a closed response they end
+                async with asyncio.timeout(0):
+                    async for _ in chunks:
+                        pass
 
 
 async def _whole_body(response: httpx.Response) -> dict[str, Any]:
