@@ -93,10 +93,11 @@ def decode(data: bytes) -> str:
 
 def clean(text: str) -> str:
     """What a terminal would show in the end: without colour codes, and of redrawn lines only the last state."""
-    text = _ANSI.sub("", text.replace("\r\n", "\n"))
+    text = _ANSI.sub("", text)
     if "\r" not in text:
         return text
-    return "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+    lines = (line.rstrip("\r") for line in text.split("\n"))  # of CRLF, and of a redraw that nothing followed
+    return "\n".join(line.rsplit("\r", 1)[-1] for line in lines)
 
 
 async def run(

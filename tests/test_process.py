@@ -108,8 +108,16 @@ def test_it_runs_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_stdin_is_empty_and_there_is_no_terminal() -> None:
-    assert run("cat; echo end").output == "end\n"
-    assert run("read line").exit_code == 1
+    ours, (read_end, write_end) = os.dup(0), os.pipe()
+    try:
+        os.dup2(read_end, 0)  # somebody types while the agent works
+        os.write(write_end, b"typed\n")
+        assert run("cat; echo end").output == "end\n"
+        assert run("read line").exit_code == 1
+    finally:
+        os.dup2(ours, 0)
+        for end in (ours, read_end, write_end):
+            os.close(end)
     assert run("(: </dev/tty) 2>/dev/null").exit_code != 0  # a password prompt fails at once
 
 
@@ -198,12 +206,30 @@ def test_a_daemon_with_a_session_of_its_own_does_not_hold_the_call() -> None:
         assert ended.output == "on its own\n"
         ended = await process.run("setsid yes 2>/dev/null & sleep 0.1", cwd=HERE, timeout_s=30, limit=1000)
         assert len(ended.output) < 1100
+        ended = await process.run("yes | head -c 300000", cwd=HERE, timeout_s=30)  # the next call on this loop
+        assert (len(ended.output), ended.exit_code) == (300_000, 0)
 
     try:
         run_clean(main())
     finally:
         for left in sleepers(slept):
             left.kill()
+
+
+def test_what_is_read_in_the_end_is_bounded_though_a_daemon_writes_on() -> None:
+    class Echo(Kept):
+        def add(self, data: bytes) -> None:
+            super().add(data)
+            os.write(self.write_end, data)
+
+    async def main() -> None:
+        kept = Echo()
+        with process._pipe_into(kept) as (kept.write_end, _):
+            os.write(kept.write_end, b"for ever")
+        os.close(kept.write_end)
+        assert kept.text().startswith("for everfor ever")
+
+    run_clean(main())
 
 
 # ---------------------------------------------------------------- Stop and Interrupt
@@ -479,6 +505,8 @@ def test_any_bytes_can_be_kept(data: bytes, limit: int) -> None:
 
 def test_bytes_that_are_no_characters_are_not_thrown_away_at_the_cut() -> None:
     head, left_out, tail = cut(kept([b"\x80" * 500], 100)) or pytest.fail("nothing was cut")
+    assert (len(head), left_out, len(tail)) == (50, 400, 50)
+    head, left_out, tail = cut(kept([b"\x80" * 480 + b"a" * 20], 100)) or pytest.fail("nothing was cut")
     assert (len(head), left_out, len(tail)) == (50, 400, 50)
 
 

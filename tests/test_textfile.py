@@ -320,7 +320,7 @@ def test_the_lines_of_all_matches_are_named_up_to_twenty() -> None:
         edit("x\n" * 100_000, "x", "y")
     with pytest.raises(ToolError, match=r"matches 2 places \(lines 2, 4\)"):
         edit("a\nb\nc\nb\nc\n", "b\nc", "y")
-    with pytest.raises(ToolError, match=r"matches 2 places \(lines 1, 1\)"):
+    with pytest.raises(ToolError, match=r"^old_string matches 2 places \(lines 1, 1\)"):
         edit("b b", "b", "y")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from agentlab import pairing
@@ -15,7 +16,7 @@ from agentlab.check.interrupt_cases import CASES, Case, told
 from agentlab.check.interrupt_solution import repair as solution
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.check.stream import FILES, TOTAL
-from agentlab.errors import AgentLabError
+from agentlab.errors import AgentLabError, ProviderError
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, tool, user
 from agentlab.simulator import Simulator
@@ -70,8 +71,15 @@ def _wrong(case: Case, answer: Callable[[list[Message]], Any]) -> Difference | N
         return Difference("repair of the same history again", "the same", "something else", why)
     if (again := answer(copy.deepcopy(after))) != after:
         why = "It runs before every request, also on what it has repaired: then there is nothing left to do."
-        return Difference("repair of what it returned", "no change", short(again), why)
+        return Difference("repair of what it returned", "no change", _first_change(after, again), why)
     return None
+
+
+def _first_change(one: list[Message], other: Any) -> str:
+    if not isinstance(other, list):
+        return short(other)
+    pairs = enumerate(zip_longest(one, other))
+    return next(f"messages[{index}]: {short(new or 'gone')}" for index, (old, new) in pairs if old != new)
 
 
 def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | None:
@@ -84,11 +92,11 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
     asked = [each for message in before for each in calls_of(message)]
     kept = [each for message in after for each in calls_of(message)]
     if [each["id"] for each in asked] != [each["id"] for each in kept]:
-        got = ", ".join(str(each["id"]) for each in kept) or "none"
-        return Difference("the calls", ", ".join(each["id"] for each in asked), got)
+        ids = ", ".join(str(each["id"]) for each in kept) or "none"
+        return Difference("the calls", ", ".join(each["id"] for each in asked), ids)
     right = pairing.repair(before).history
-    wanted = {message["function"]["arguments"] for message in _calls(right)} - {"{}"}
-    if missing := sorted(wanted - {message["function"]["arguments"] for message in kept}):
+    wanted = {each["function"]["arguments"] for message in right for each in calls_of(message)} - {"{}"}
+    if missing := sorted(wanted - {each["function"]["arguments"] for each in kept}):
         return Difference("the arguments of a call", missing[0], "gone", "Only arguments that do not parse become {}.")
     real = {message["content"] for message in before if message["role"] == "tool"}
     for expected, got in zip(_results(right), _results(after), strict=True):
@@ -101,10 +109,6 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
         if not any(text in str(message.get("content")) for message in after):
             return Difference("what a tool found out", text, "gone")
     return None
-
-
-def _calls(history: Sequence[Message]) -> list[Message]:
-    return [each for message in history for each in calls_of(message)]
 
 
 def _results(history: Sequence[Message]) -> list[Message]:
@@ -127,14 +131,15 @@ def _torn() -> list[Message]:
 def _story(request: dict[str, Any]) -> Message | str:
     """Read the pears (again), then add up what the request shows."""
     results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+    if FILES["apples.txt"] not in results:
+        return "I counted the apples before you pressed Stop, and cannot see that result any more."
     if FILES["pears.txt"] not in results:
         return assistant("Once more, the pears.", call("call_0", "read_file", path="pears.txt"))
-    if FILES["apples.txt"] in results:
-        return TOTAL
-    return "I counted the apples before you pressed Stop, and cannot see that result any more."
+    return TOTAL
 
 
-def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
+def files() -> Registry:
+    """The one tool of these agents."""
     registry = Registry()
 
     @registry.tool(read_only=True)
@@ -142,8 +147,12 @@ def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
         """Read one text file."""
         return FILES[path]
 
+    return registry
+
+
+def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
     hooks = Hooks(repair=answer, before_request=sent.append)
-    return run_turn(_torn(), Simulator(_story).client(), registry, hooks=hooks)
+    return run_turn(_torn(), Simulator(_story).client(), files(), hooks=hooks)
 
 
 def turn(answer: Any) -> Turn:
@@ -159,7 +168,6 @@ def live(answer: Any) -> Live:
 
 def run_live(running: Turn, sent: list[list[Message]], answer: Any, *, right: str) -> Live:
     """Run a turn to its end. It passed when its last word is `right`. `sent` holds what every request showed."""
-    from agentlab.errors import ProviderError
     from agentlab.widgets.sync import run_sync
 
     try:

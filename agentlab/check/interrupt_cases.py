@@ -1,6 +1,6 @@
 """What the repair of chapter 04 is tried on: one torn history per case, and what to look at when it fails.
 
-The `bonus` cases were seen in the field (data in public reports; DESIGN names them under "pairing").
+The `bonus` cases were seen in the field (data in public reports).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CASES = (
     Case(
         "the same id in a later turn",
         (GO, assistant("", A), FAILED, assistant("I mend it."), ON, assistant("Once more.", A), user("Stop!")),
-        "An id is no name for ever. A result belongs to the call that stands before it, up to the next assistant message.",
+        "Ids come back. A result belongs to the call that stands before it, up to the next assistant message.",
     ),
     Case(
         "words between call and result",

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentlab import pairing
 from agentlab.check.compare import Difference
-from agentlab.check.interrupt import run_live
+from agentlab.check.interrupt import files, run_live
 from agentlab.check.interrupt_cases import FAILED, GO, READ, A, B, told
 from agentlab.check.interrupt_solution import steering as solution
 from agentlab.check.report import Exercise, Finding, Live, blame, short
@@ -22,7 +22,6 @@ from agentlab.errors import AgentLabError
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, user
 from agentlab.simulator import Simulator
-from agentlab.tools import Registry
 
 HINTS = (
     "Three places are possible: before the call, between the call and its results, behind the results. Try all three.",
@@ -47,7 +46,7 @@ class Case:
 CASES = (
     Case("one call", (GO, assistant("", A)), (FAILED,), WORDS),
     Case("two calls, words while the first one ran", (GO, assistant("", A, B)), (FAILED, READ), WORDS),
-    Case("words said twice keep their order", (GO, assistant("", A)), (FAILED,), ("Be quick.", "And be kind.")),
+    Case("words said in two pieces keep their order", (GO, assistant("", A)), (FAILED,), ("Be quick.", "And be kind.")),
     Case("a reply without a call", (GO, assistant("One test fails.")), (), WORDS),
     Case("no words", (GO, assistant("", A, B)), (FAILED, READ), ()),
 )
@@ -73,7 +72,7 @@ def _judge(case: Case, answer: Any) -> Finding:
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
-    inputs = [list(case.history), list(case.results), list(case.words)]
+    history, results, words = inputs = list(case.history), list(case.results), list(case.words)
     given = copy.deepcopy(inputs)
     after = answer(*given)
     if not isinstance(after, list) or not all(isinstance(message, dict) for message in after):
@@ -84,7 +83,6 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     if found := pairing.problems(after):
         why = "Between a call and its results no other role may stand, and every call needs its result."
         return Difference("pairing.problems", "[]", found[0].sentence, why)
-    history, results, _ = inputs
     if after[: len(history)] != history:
         why = "The model has seen and answered these messages. Changed now, it looks as if it had ignored your words,"
         return Difference("the first messages", "as they were sent", "changed", f"{why} and the prompt cache is lost.")
@@ -93,9 +91,9 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
         why = "Results stay as the tools gave them, in their order: a person's words are not a tool's output."
         return Difference("behind the history", "the results", " | ".join(map(told, after[len(history) :])), why)
     said = ["".join(str(message.get("content")).split()) for message in behind if message.get("role") == "user"]
-    if len(said) < len(behind) or "".join(said) != "".join("".join(case.words).split()):
+    if len(said) < len(behind) or "".join(said) != "".join("".join(words).split()):
         why = "A person wrote these words: they go in as user messages, all of them, word for word and in their order."
-        return Difference("behind the results", " | ".join(case.words) or "nothing", _texts(behind), why)
+        return Difference("behind the results", " | ".join(words) or "nothing", _texts(behind), why)
     return None
 
 
@@ -124,13 +122,6 @@ def _story(request: dict[str, Any]) -> Message | str:
 
 
 def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
-    registry = Registry()
-
-    @registry.tool(read_only=True)
-    async def read_file(path: str) -> str:
-        """Read one text file."""
-        return FILES[path]
-
     def place(history: list[Message]) -> Any:
         """Stands where the loop repairs, so that words in a wrong place are not put right before they are sent."""
         last = max((place for place, message in enumerate(history) if calls_of(message)), default=None)
@@ -139,7 +130,7 @@ def _turn(answer: Any, sent: list[list[Message]]) -> Turn:
         return answer(history[: last + 1], history[last + 1 :], [ONLY_PEARS])
 
     hooks = Hooks(repair=place, before_request=sent.append)
-    return run_turn([user("How much fruit is there?")], Simulator(_story).client(), registry, hooks=hooks)
+    return run_turn([user("How much fruit is there?")], Simulator(_story).client(), files(), hooks=hooks)
 
 
 def turn(answer: Any) -> Turn:

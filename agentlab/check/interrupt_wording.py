@@ -36,7 +36,8 @@ _SMALL = (
 _AGAIN = (
     r"(?:\b(?:retr(?:y|ied|ying)|re-?tr(?:y|ied)|re-?(?:run|call|issue|invoke|send|start|request|do|execut|mak)\w*|"
     r"repeat\w*|redo\w*)\b|"
-    r"\b(?:call|run|issu|invok|us|try|tri|mak|made|execut|request|start|do|ask|send)\w*\b(?:\W+\w+){0,5}?"
+    r"\b(?:call|run|issu|invok|us|try|tri|mak|made|execut|request|start|ask|send)\w*\b"
+    r"(?:\W+(?!(?:not|never|no)\b)\w+){0,5}?"
     r"\W+(?:again|once more|anew|another time|afresh)\b)"
 )
 _HARDLY = r"(?:\W+(?:be|to|ever|try|need|needs|please|just|simply|make|safe|allowed|attempt|it|should|must|you|the))*"
@@ -102,8 +103,7 @@ def judge(answer: Any) -> list[Finding]:
     text = " ".join(answer.split())
     missing = [each for each in STATEMENTS if not each.stands_in(text)]
     return [
-        Finding(each.name, False, got=answer or "no text", why=each.why) if each in missing else Finding(each.name, True)
-        for each in STATEMENTS
+        Finding(each.name, False, why=each.why) if each in missing else Finding(each.name, True) for each in STATEMENTS
     ]
 
 

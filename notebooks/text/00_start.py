@@ -98,7 +98,7 @@ registry.specs()[1]  # what the model is told about read_file
 ask = user("What is still to do?")
 story = [
     assistant("Let me look.", call("call_1", "list_files")),
-    assistant("", call("call_2", "read_file", path="todo.txt"), call("call_3", "read_file", path="done.txt")),
+    assistant("", *[call(f"call_{n}", "read_file", path=path) for n, path in enumerate(FILES, 2)]),
     "Two things are left: call Bob, and fix the leap-year bug.",
 ]
 model = Simulator(story).client()
@@ -153,7 +153,7 @@ print("broken rules in the history:", pairing.problems(turn.history))
 
 # %% [markdown]
 # Half a message is kept, the stream is closed, and the history can be sent again. When a tool call is torn in two this
-# takes more care, and has a chapter of its own.
+# takes more care, and has [a chapter of its own](04_interrupt.ipynb).
 #
 # ## The map
 #
@@ -163,8 +163,8 @@ print("broken rules in the history:", pairing.problems(turn.history))
 # |---|---|---|---|
 # | bytes become events | `sse` | text breaks where the network cuts it | [03 The stream](03_stream.ipynb) |
 # | events become a message | `assemble` | parallel tool calls melt into one | [03 The stream](03_stream.ipynb) |
-# | every call has its result | `pairing` | one Stop, and the provider refuses the conversation for good | |
-# | Stop, and words slipped in | `interrupt`, `steer` | you wait, or you start again | |
+# | every call has its result | `pairing` | one Stop, and the provider refuses the conversation for good | [04 Interrupt](04_interrupt.ipynb) |
+# | Stop, and words slipped in | `interrupt`, `steer` | you wait, or you start again | [04 Interrupt](04_interrupt.ipynb) |
 # | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | |
 # | the one loop | `loop`, `watchdog` | it runs in circles at your expense | |
 # | a model to talk to | `provider`, `simulator` | you learn with a bill | |

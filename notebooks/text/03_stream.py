@@ -469,3 +469,6 @@ if os.environ.get("AGENT_BASE_URL"):
     await stream(run_turn(ask, ChatClient.from_env(), registry))
 else:
     print("AGENT_BASE_URL is not set: this cell stays offline.")
+
+# %% [markdown]
+# **Next:** [Interrupt](04_interrupt.ipynb), where somebody presses Stop in the middle of a tool call.
