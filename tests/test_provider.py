@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from clean_run import run
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentlab.errors import (
@@ -248,6 +248,15 @@ def test_any_text_can_be_sent(text: str) -> None:
     assert server.body["messages"][0]["content"] == text
 
 
+@pytest.mark.parametrize(("given_s", "connect"), [(None, 15), (0.5, 0.5), (300, 15)])
+def test_the_time_limits(given_s: float | None, connect: float) -> None:
+    server = Server(Stream(*FINE))
+    run(client(server, **({"timeout": given_s} if given_s else {})).complete(HELLO))
+    silence = given_s or 120
+    limits = {"connect": connect, "read": silence, "write": silence, "pool": silence}
+    assert server.requests[0].extensions["timeout"] == limits
+
+
 def test_nothing_is_sent_before_the_reply_is_read() -> None:
     async def main() -> None:
         server = Server(Stream(*FINE))
@@ -438,7 +447,7 @@ def test_a_redirect_is_not_followed_and_names_the_place(status: int) -> None:
         ({"detail": [{"loc": ["body"], "msg": "field required"}]}, "field required"),
         ({"error": {"type": "only_a_type"}}, "only_a_type"),
         ("Bad gateway", "Bad gateway"),
-        ("<html>nginx</html>", "nginx"),
+        ("<html>nginx</html>", "<html>nginx</html>"),
         ("", "no reason given"),
         ({"error": None}, "no reason given"),
         ({}, "no reason given"),
@@ -446,7 +455,12 @@ def test_a_redirect_is_not_followed_and_names_the_place(status: int) -> None:
     ],
 )
 def test_the_words_of_the_server_are_found(body: Any, said: str) -> None:
-    assert said in str(refused((400, body)))
+    told, _, _ = str(refused((400, body))).partition("\n")
+    assert told.startswith("The provider answered 400: ")
+    if isinstance(body, bytes) or "detail" in body:
+        assert said in told
+    else:
+        assert told.endswith(f": {said}")
 
 
 @pytest.mark.parametrize(
@@ -512,6 +526,7 @@ OVERFLOWS = {
             }
         }
     ],
+    "llama.cpp, in other words": {"error": {"code": 400, "message": "too long", "type": "exceed_context_size_error"}},
     "llama.cpp": {
         "error": {
             "code": 400,
@@ -562,6 +577,10 @@ things = st.recursive(
 )
 
 
+@example({"agentlab": "x"}, 400, "openai")
+@example({"agentlab": {"missing": [1]}}, 400, "openai")
+@example({"error": {"code": [], "type": {}, "message": {}}}, 400, "openai")
+@example({"error": []}, 429, "anthropic")
 @given(things, st.sampled_from([400, 404, 413, 429, 500]), st.sampled_from(["openai", "deepseek", "anthropic"]))
 def test_an_error_body_may_hold_anything(body: Any, status: int, dialect: str) -> None:
     error = refused((status, body), dialect=dialect, api_key=KEY)
@@ -775,6 +794,22 @@ def test_stop_between_two_pieces_closes_the_http_stream(end: str, way: str) -> N
         assert (seen, stream.closed) == (3, True)
         assert reply.message() == assistant("xxx")
         assert stream.given == 3
+
+    run(main())
+
+
+def test_what_had_already_arrived_is_not_read_to_its_end_after_stop() -> None:
+    class Burst(Stream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while not self.closed and self.given < 1000:  # without a pause
+                self.given += 1
+                yield delta(content="x")
+
+    async def main() -> None:
+        stop, stream = Stop(), Burst()
+        async for _ in client(stream).stream(HELLO, stop=stop):
+            stop.request()
+        assert stream.given == 1
 
     run(main())
 

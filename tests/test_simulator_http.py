@@ -344,7 +344,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(AgentLabError, match=r"agentlab\[serve\]"), serve(Simulator()):
+    with pytest.raises(AgentLabError, match=r"agentlab-kernel\[serve\]"), serve(Simulator()):
         pass
 
 

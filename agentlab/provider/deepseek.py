@@ -20,8 +20,7 @@ class DeepSeek(OpenAI):
         called = False
         for message in history:
             called = message.get("role") != "user" and (called or bool(calls_of(message)))
-            keep = called and message.get("role") == "assistant"
-            message = without(message, "thinking_blocks", *([] if keep else ["reasoning_content"]))
+            message = without(message, "thinking_blocks", *([] if called else ["reasoning_content"]))
             if calls_of(message):
                 message.setdefault("reasoning_content", "")  # empty is accepted, missing is not
             sent.append(message)

@@ -88,7 +88,7 @@ def _server(simulator: Simulator) -> uvicorn.Server:
         from starlette.requests import Request
         from starlette.responses import StreamingResponse
     except ImportError:
-        raise AgentLabError("The loopback server needs an extra: pip install 'agentlab[serve]'.") from None
+        raise AgentLabError("The loopback server needs an extra: pip install 'agentlab-kernel[serve]'.") from None
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
