@@ -31,7 +31,7 @@ class Agent:
         budget: Callable[[], LoopBudget] = LoopBudget,
     ) -> None:
         self.client = client
-        self.registry = registry or Registry()
+        self.registry = Registry() if registry is None else registry  # an empty one may be filled later
         self.policy = policy
         self.hooks = hooks
         self.steer = SteerQueue()

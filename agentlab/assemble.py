@@ -27,6 +27,8 @@ _shown = reprlib.Repr()  # bounded in size and depth, whatever a server sends
 _shown.maxstring = 200
 _BESIDE = ("reasoning_content", "reasoning", "refusal")  # never mixed into the text
 
+_NEXT = "What had arrived was kept: try again, or say 'continue' to go on."
+
 
 def _mended(text: str) -> tuple[str, str]:
     """The text, and the half of a surrogate pair at its end whose other half is still to come (or "").
@@ -153,7 +155,9 @@ class Assembler:
                 self._report(event)
         except (AttributeError, TypeError, ValueError, RecursionError):
             shown = _shown.repr(event)[:200]
-            raise StreamError(f"A chunk of the stream is no chat chunk: {shown}", partial=self.message()) from None
+            raise StreamError(
+                f"A chunk of the stream is no chat chunk: {shown}. {_NEXT}", partial=self.message()
+            ) from None
         if error or (not choices and event.get("object") == "error"):
             raise StreamError(_what_failed(error or event), partial=self.message())
         return text
@@ -220,6 +224,8 @@ class Assembler:
         call = self._by_index.get(index)
         if call is None or id or name:
             call = self._headed(index, str(id or ""), name or "", arguments)
+        elif call.order != index and _opens_another(call, arguments):
+            call = self._headed(index, call.id, call.name, arguments)
         call.add(arguments)
 
     def _headed(self, index: Any, id: str, name: str, arguments: str) -> _Call:
@@ -241,6 +247,10 @@ class Assembler:
     def _find(self, index: Any, id: str, name: str, arguments: str) -> _Call | None:
         """The call that this piece belongs to, or None when it opens one."""
         by_index, by_id = self._by_index.get(index), self._by_id.get(id)
+        if by_id and isinstance(index, int) and by_id.order != index:  # one id for all calls, each at its own index
+            renamed = bool(name) and name != by_id.name and by_index is None
+            if renamed or _opens_another(by_id, arguments):
+                return None
         call = by_index if by_id is None or (by_index and by_index.id == id) else by_id
         if call is None and self._calls and not id and (index is None or not name):
             call = self._calls[-1]
@@ -252,11 +262,14 @@ class Assembler:
             opens = call.is_whole() or renamed or (named and not call.pieces)
         elif id and call is by_index:  # rule 4
             opens = False
-        elif renamed and index is not None and call is not by_index:  # one id for all calls, each at its own index
-            opens = True
         else:  # no id, or one for all calls
             opens = named and call.is_whole() and (renamed or arguments not in ("", call.arguments()))
         return None if opens else call
+
+
+def _opens_another(call: _Call, arguments: str) -> bool:
+    """Nothing can follow an object: what begins one behind a whole one belongs to another call."""
+    return arguments.lstrip().startswith("{") and call.is_whole()
 
 
 def _as_text(value: Any) -> str:
@@ -270,4 +283,4 @@ def _as_text(value: Any) -> str:
 def _what_failed(error: Any) -> str:
     said = (error.get("message") if isinstance(error, dict) else None) or error
     said = (said if isinstance(said, str) else _shown.repr(said))[:2000]
-    return f"The provider reported an error inside the stream: {said}. The text so far was kept."
+    return f"The provider reported an error inside the stream: {said}. {_NEXT}"

@@ -38,7 +38,8 @@ def _serve(options: argparse.Namespace) -> None:
     from agentlab.simulator import Simulator, serve
 
     with serve(Simulator(dialect=options.dialect, clock=time.time), host=options.host, port=options.port) as server:
-        print(f"offline provider ({options.dialect}) at {server.url}, Ctrl-C stops it", flush=True)
+        url = server.url.removesuffix("/v1") if options.dialect == "anthropic" else server.url  # its SDK adds /v1
+        print(f"offline provider ({options.dialect}) at {url}, Ctrl-C stops it", flush=True)
         threading.Event().wait()
 
 

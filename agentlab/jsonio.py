@@ -36,18 +36,32 @@ else:
             return _decode(data)
 
 
+def sendable(text: str) -> str:
+    """The text with U+FFFD in the place of each lone surrogate, which UTF-8 and the vendors' JSON cannot hold."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def request_body(value: Any) -> bytes:
+    """Compact JSON as a request carries it: lone surrogates become U+FFFD. Raises TypeError and ValueError as dumps."""
+    return sendable(_dumps(value, sort_keys=False)).encode()
+
+
 def dumps(value: Any, *, sort_keys: bool = False) -> str:
     """Compact JSON text, non-ASCII characters as they are. The text always encodes to UTF-8.
 
     A lone surrogate, which UTF-8 cannot hold, is written as its `\\uXXXX` escape, so nothing is lost on the way back.
     Raises TypeError for a value that JSON has no form for, ValueError for one that is nested too deeply.
     """
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
-    except RecursionError:
-        raise ValueError("the value is nested too deeply to be written as JSON") from None
+    text = _dumps(value, sort_keys=sort_keys)
     try:
         text.encode()
     except UnicodeEncodeError:
         return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text
+
+
+def _dumps(value: Any, *, sort_keys: bool) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply to be written as JSON") from None

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from agentlab.errors import ContextOverflow
+from agentlab.errors import AgentLabError, ContextOverflow
 from agentlab.interrupt import Stop
 from agentlab.messages import Message, ToolCall, calls_of
 from agentlab.pairing import repair
@@ -186,6 +186,8 @@ def run_turn(
     since nobody is there to be asked. Iterating raises the provider's errors (`agentlab.errors`) and lets a
     cancellation pass; `turn.history` holds what had arrived in both cases.
     """
+    if isinstance(history, str | bytes | dict):
+        raise AgentLabError("A history is a list of messages: run_turn([messages.user('...')], ...).")
     turn = Turn(history, Stop() if stop is None else stop)
     steer = SteerQueue() if steer is None else steer  # an empty queue is false
     turn._events = _steps(turn, client, registry, steer, budget or LoopBudget(), policy, hooks or Hooks())
@@ -244,9 +246,7 @@ async def _steps(
                     await _run(turn, calls, registry, policy)
                 for result in turn._results[-len(calls) :]:
                     yield Finished(result)
-            results = await _hook(hooks.after_results, turn._results)
-            turn._messages += [result.message() for result in results]
-            turn._results, turn._started = [], []
+            results = await _kept(turn, hooks)
             if turn.stop.requested:
                 break
 
@@ -256,6 +256,7 @@ async def _steps(
                 yield Steered(words)
             elif not results:
                 turn.reason = reply.finish_reason if cut_off else "done"
+                why = "" if message.get("content") else "The model ended without a word."
             elif problem and problem.recoverable and not nudged:
                 nudged = True
                 turn._messages.append(nudge(problem))
@@ -300,13 +301,24 @@ async def _run(turn: Turn, calls: list[ToolCall], registry: Registry, policy: Po
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(registry.dispatch(call, stop=turn.stop, policy=policy)) for call in calls]
     finally:
-        turn._results += [task.result() for task in tasks if task.done() and not task.cancelled()]
+        ended = [task for task in tasks if task.done() and not task.cancelled()]
+        turn._results += [task.result() for task in ended if task.exception() is None]
 
 
 def _cut_off(call: ToolCall) -> ToolResult:
     text = "The reply was cut off at its length limit, so this call was not run. Make the call again, in smaller parts."
     id, name, _ = read_call(call)
     return ToolResult(id, name, {}, "failed", text)
+
+
+async def _kept(turn: Turn, hooks: Hooks) -> list[ToolResult]:
+    """The batch's results as the hook leaves them; now they are part of the history."""
+    results = await _hook(hooks.after_results, turn._results)
+    if len(results) != len(turn._results):
+        raise AgentLabError("after_results must return one result for each that it was given, in their order.")
+    turn._messages += [result.message() for result in results]
+    turn._results, turn._started = [], []
+    return results
 
 
 async def _hook(hook: Callable[[T], Any] | None, value: T) -> T:

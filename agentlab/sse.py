@@ -220,7 +220,7 @@ class JSONDecoder:
             return None
         raise StreamError(
             f"The stream holds data that is no JSON object, or was cut off inside one: {text[:80]!r}. "
-            "What came before it was kept."
+            "What came before it was kept: try again, or say 'continue' to go on."
         )
 
 

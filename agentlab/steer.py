@@ -9,6 +9,7 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 
 from agentlab import messages
+from agentlab.errors import AgentLabError
 
 
 class SteerQueue:
@@ -21,7 +22,12 @@ class SteerQueue:
         self._words: SimpleQueue[str] = SimpleQueue()
 
     def put(self, text: str) -> None:
-        """Queue what the person typed, verbatim and at any length. Text without a visible character is ignored."""
+        """Queue what the person typed, verbatim and at any length. Text without a visible character is ignored.
+
+        Raises AgentLabError for what is no text.
+        """
+        if not isinstance(text, str):
+            raise AgentLabError(f"Only text can be slipped in, not {type(text).__name__}.")
         if text.strip():
             self._words.put(text)
 

@@ -118,7 +118,7 @@ class Edit:
 def read_edit(data: Any, where: str = "") -> Edit:
     """An edit as a model sends it. Raises ToolError, which starts with `where`, for one that cannot be meant."""
     data = data if isinstance(data, dict) else {}
-    old, new = data.get("old_string", data.get("old")), data.get("new_string", data.get("new", ""))
+    old, new = data.get("old_string", data.get("old")), data.get("new_string", data.get("new"))
     replace_all = data.get("replace_all") or False
     if not isinstance(old, str) or not isinstance(new, str):
         raise ToolError(f"{where}old_string and new_string must be text. Nothing was changed.")

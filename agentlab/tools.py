@@ -8,13 +8,16 @@ learn the status. (Seed 003, "registry and dispatch".)
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import re
 import sys
+import threading
 import traceback
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
@@ -85,6 +88,8 @@ class Registry:
     def add(self, *tools: Tool) -> None:
         """Add tools. Raises AgentLabError when a name is taken, or is one that providers refuse."""
         for tool in tools:
+            if not callable(tool.handler):
+                raise AgentLabError(f"{tool.handler!r} cannot be called. Write @registry.tool over the function.")
             if not _NAME.fullmatch(tool.name):
                 raise AgentLabError(f"{tool.name!r} cannot be a tool's name. Use 1 to 64 letters, digits, _ and -.")
             if tool.name in self._tools:
@@ -116,9 +121,11 @@ class Registry:
         """Decorator: the function becomes a tool. Name, docstring and type hints tell the model how to call it."""
 
         def register(function: F) -> F:
+            if not callable(function):
+                raise AgentLabError(f"{function!r} is no function. Write @registry.tool or @registry.tool(name=...).")
             self.add(
                 Tool(
-                    name or function.__name__,
+                    getattr(function, "__name__", type(function).__name__) if name is None else name,
                     inspect.getdoc(function) or "",
                     _schema(function),
                     function,
@@ -201,23 +208,44 @@ async def _call(handler: Handler, input: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(handler) or sys.platform == "emscripten":
         output = handler(**input)
     else:  # in a thread, so that a slow plain function does not keep Stop from being seen
-        output = await asyncio.to_thread(_plain, handler, input)
+        output = await _in_thread(handler, input)
     return await output if isinstance(output, Awaitable) else output
 
 
-def _plain(handler: Handler, input: dict[str, Any]) -> Any:
-    try:
-        return handler(**input)
-    except StopIteration as error:  # a future cannot carry it: the turn would wait for ever
-        raise RuntimeError("StopIteration") from error
+async def _in_thread(handler: Handler, input: dict[str, Any]) -> Any:
+    """Run a plain function in a thread of its own: one that hangs after Stop takes no other call's place."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(set_it: Callable[[Any], None], value: Any) -> None:
+        if not outcome.done():
+            set_it(value)
+
+    def work() -> None:
+        try:
+            ended = outcome.set_result, context.run(handler, **input)
+        except StopIteration as error:  # a future cannot carry it: the turn would wait for ever
+            ended = outcome.set_exception, RuntimeError(f"StopIteration: {error}")
+        except BaseException as error:
+            ended = outcome.set_exception, error
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+            loop.call_soon_threadsafe(settle, *ended)
+
+    threading.Thread(target=work, name=f"tool {getattr(handler, '__name__', '')}", daemon=True).start()
+    return await outcome
 
 
 def _text(output: Any) -> str:
-    """Text as it is, other values as JSON, and what has no JSON form as Python prints it."""
+    """Text as it is, other values as JSON, and what has no JSON form as Python prints it.
+
+    A lone surrogate (a file name that is no UTF-8, half an emoji) becomes U+FFFD: no provider takes it.
+    """
     try:
-        return output if isinstance(output, str) else jsonio.dumps(output)
+        text = output if isinstance(output, str) else jsonio.dumps(output)
     except (TypeError, ValueError, RecursionError):
-        return str(output)
+        text = str(output)
+    return jsonio.sendable(text)
 
 
 def read_call(call: ToolCall) -> tuple[str, str, Any]:
@@ -255,13 +283,19 @@ def _check(tool: Tool, input: dict[str, Any]) -> None:
 
 
 def _schema(function: Handler) -> dict[str, Any]:
-    hints = typing.get_type_hints(function, include_extras=True)
+    described = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
+    try:
+        hints = typing.get_type_hints(described, include_extras=True)
+    except NameError as error:
+        raise AgentLabError(
+            f"A type hint of {described.__name__} is unknown here: {error}. Import what it names."
+        ) from None
     properties: dict[str, Any] = {}
     required = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise AgentLabError(
-                f"{function.__name__}({parameter}) cannot be a tool: every argument needs a name. Write them out."
+                f"{described.__name__}({parameter}) cannot be a tool: every argument needs a name. Write them out."
             )
         properties[parameter.name] = _type_schema(hints.get(parameter.name, Any))
         if parameter.default is parameter.empty:

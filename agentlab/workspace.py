@@ -98,7 +98,7 @@ class Workspace:
         self,
         path: str,
         old_string: Annotated[str, "the text to replace, exactly as it is in the file"] = "",
-        new_string: str = "",
+        new_string: str | None = None,
         replace_all: Annotated[bool, "replace every match instead of the only one"] = False,
         edits: Annotated[list[dict[str, Any]], "several {old_string, new_string, replace_all}, in order"] | None = None,
     ) -> str:

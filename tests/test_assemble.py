@@ -1089,3 +1089,21 @@ def test_two_hundred_thousand_pieces_take_linear_time(shape: str) -> None:
         assert message["content" if shape == "text" else "reasoning_content"] == text * count
     else:
         assert calls(message) == [("a", "f", '{"t":"' + text * count)]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [(0, "read", "read", ""), (0, "", "", '{"p":"a"}'), (1, "read", "read", ""), (1, "", "", '{"p":"b"}')],
+        [(0, "read", "read", '{"p":"a"}'), (1, "read", "read", '{"p":"b"}')],
+        [(0, "read", "read", '{"p":"b"}'), (1, "read", "read", '{"p":"b"}')],
+    ],
+)
+def test_one_id_at_two_indexes_is_two_calls(pieces: list[tuple[int, str, str, str]]) -> None:
+    assembler = Assembler()
+    for index, id, name, arguments in pieces:
+        piece = {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
+        assembler.feed({"choices": [{"delta": {"tool_calls": [piece]}}]})
+    calls = assembler.message()["tool_calls"]
+    assert [each["id"] for each in calls] == ["read", "read_1"]
+    assert calls[1]["function"] == {"name": "read", "arguments": '{"p":"b"}'}

@@ -1270,3 +1270,88 @@ def test_a_session_survives(script: list[Any], chunk: int, seed: int) -> None:
 @given(scripts, st.integers(40, 400), st.integers(0, 2**32))
 def test_many_sessions_survive(script: list[Any], chunk: int, seed: int) -> None:
     survive(script, chunk, seed)
+
+
+# What builders met
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("first", ["fast", "boom"])
+def test_a_handler_that_raises_more_than_an_exception_takes_no_neighbour_along(first: str) -> None:
+    registry, done = Registry(), asyncio.Event()
+
+    @registry.tool(read_only=True)
+    async def fast() -> str:
+        done.set()
+        return "FAST RESULT"
+
+    @registry.tool(read_only=True)
+    async def boom() -> str:
+        await done.wait()
+        raise Odd("hm")
+
+    names = ["fast", "boom"] if first == "fast" else ["boom", "fast"]
+    script = [assistant("", *[call(name, name) for name in names])]
+    turn = run_turn(GO, Simulator(script).client(), registry)
+    with pytest.raises(BaseExceptionGroup):
+        run(turn.run())
+    contents = {m["tool_call_id"]: m["content"] for m in turn.history if m["role"] == "tool"}
+    assert contents == {"fast": "FAST RESULT", "boom": UNKNOWN_NOTE}
+
+
+def test_a_hook_may_not_drop_a_result() -> None:
+    desk = Desk()
+    turn = run_turn(GO, Simulator(STORY).client(), desk.registry, hooks=Hooks(after_results=lambda results: []))
+    with pytest.raises(AgentLabError, match="one result for each"):
+        run(turn.run())
+    assert problems(turn.history) == []
+    assert "text of a" in json.dumps(turn.history), "what ran is kept"
+
+
+@pytest.mark.parametrize("history", ["hi", {"role": "user", "content": "hi"}])
+def test_what_is_no_history_starts_no_turn(history: Any) -> None:
+    with pytest.raises(AgentLabError, match="list of messages"):
+        run_turn(history, Simulator(["x"]).client(), Registry())
+
+
+def test_an_empty_reply_is_said_to_be_one() -> None:
+    client = ChatClient(
+        base_url="http://s/v1",
+        model="m",
+        transport=httpx.MockTransport(
+            lambda _: httpx.Response(200, content=b"data: [DONE]\n\n", headers={"content-type": "text/event-stream"})
+        ),
+    )
+
+    async def main() -> list[Any]:
+        return [event async for event in run_turn([user("hi")], client, Registry())]
+
+    assert run(main())[-1] == Done("done", "The model ended without a word.")
+
+
+def test_plain_tools_that_hang_after_stop_keep_no_other_from_starting() -> None:
+    registry, release = Registry(), threading.Event()
+
+    @registry.tool(read_only=True)
+    def hang() -> str:
+        release.wait(60)
+        return "late"
+
+    @registry.tool(read_only=True)
+    def quick() -> str:
+        return "quick"
+
+    async def main() -> str:
+        for _ in range(40):
+            stop = Stop()
+            asyncio.get_running_loop().call_later(0.001, stop.request)
+            assert (await registry.dispatch(call("h", "hang"), stop=stop)).status == "interrupted"
+        return (await registry.dispatch(call("q", "quick"))).output
+
+    try:
+        assert run(main()) == "quick"
+    finally:
+        release.set()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -457,7 +458,7 @@ def test_the_middle_of_a_long_output_is_dropped_and_counted() -> None:
 
 def test_the_cut_falls_between_two_lines() -> None:
     lines = [f"line {n}\n".encode() for n in range(10_000)]
-    head, left_out, tail = cut(kept(lines, 4000)) or pytest.fail("nothing was cut")
+    head, left_out, tail = cut(kept(lines, 4010)) or pytest.fail("nothing was cut")
     assert head.splitlines() == [f"line {n}" for n in range(len(head.splitlines()))]
     assert tail.splitlines() == [f"line {n}" for n in range(10_000 - len(tail.splitlines()), 10_000)]
     assert len(b"".join(lines)) == len(head) + 1 + left_out + len(tail)
@@ -508,6 +509,19 @@ def test_bytes_that_are_no_characters_are_not_thrown_away_at_the_cut() -> None:
     assert (len(head), left_out, len(tail)) == (50, 400, 50)
     head, left_out, tail = cut(kept([b"\x80" * 480 + b"a" * 20], 100)) or pytest.fail("nothing was cut")
     assert (len(head), left_out, len(tail)) == (50, 400, 50)
+
+
+def test_only_what_is_kept_is_in_memory() -> None:
+    output, chunk = Kept(10_000), b"x" * 5_000
+    tracemalloc.start()
+    try:
+        for _ in range(2000):
+            output.add(chunk)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+    assert "[9,990,000 bytes left out]" in output.text()
 
 
 def test_a_big_output_of_a_real_command() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +28,7 @@ from agentlab.errors import (
     StreamError,
 )
 from agentlab.interrupt import Stop
-from agentlab.messages import Message, assistant, call, user
+from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.provider import ChatClient
 from agentlab.provider.dialect import error_of
 from agentlab.simulator import Fault, Simulator
@@ -245,7 +246,7 @@ def test_any_text_can_be_sent(text: str) -> None:
     server = Server(Stream(*FINE))
     run(client(server).complete([user(text)]))
     server.requests[0].content.decode()  # UTF-8, strictly
-    assert server.body["messages"][0]["content"] == text
+    assert server.body["messages"][0]["content"] == re.sub("[\ud800-\udfff]", "\ufffd", text)  # vendors refuse halves
 
 
 @pytest.mark.parametrize(("given_s", "connect"), [(None, 15), (0.5, 0.5), (300, 15)])
@@ -363,6 +364,7 @@ def test_json_that_is_no_reply_is_an_error_and_never_an_empty_answer(body: Any, 
     assert type(error) is StreamError
     assert error.partial is None
     if isinstance(body, dict) and "error" in body:
+        assert "reported an error" in str(error)
         assert "overloaded" in str(error)
 
 
@@ -879,3 +881,51 @@ def test_after_stop_a_failure_of_the_stream_interests_nobody() -> None:
         assert not reply.complete
 
     run(main())
+
+
+# ---------------------------------------------------------------- what builders met
+
+
+def test_a_reply_that_is_whole_survives_the_loss_of_its_last_bytes() -> None:
+    whole = Stream(delta(content="Fine."), delta("stop"), end=httpx.ReadError("reset"))
+    assert ask(whole)["content"] == "Fine."
+
+
+@pytest.mark.parametrize("body", [b"upstream connect error", b'{"error": {"message": "no such model"}}', b'{"a": 1}\n'])
+def test_an_answer_that_is_no_stream_is_quoted(body: bytes) -> None:
+    error = refused(Stream(body), {"content_type": "text/plain"})
+    assert body.decode().strip()[:20] in str(error)
+    assert "AGENT_BASE_URL" in str(error)
+    assert error.partial is None
+
+
+def test_an_error_says_that_something_was_kept_only_where_it_was() -> None:
+    reset = httpx.ReadError("reset")
+    assert "What had arrived was kept" in str(refused(Stream(delta(content="Hal"), end=reset)))
+    assert "Nothing had arrived" in str(refused(Stream(b": ping\n\n", end=reset)))
+    assert "Nothing had arrived" in str(refused(Stream(b": ping\n\n")))
+
+
+def test_long_ids_and_names_of_other_vendors_fit_openai() -> None:
+    long = call("chatcmpl-tool-" + "a" * 40, "read_file")
+    other = call("chatcmpl-tool-" + "a" * 39 + "b", "f" * 70)
+    history = [user("go"), assistant("", long, other), tool(long["id"], "one"), tool(other["id"], "two"), user("on")]
+    server = Server(Stream(*FINE))
+    run(client(server).complete(history))
+    _, said, first, second, _ = server.body["messages"]
+    ids = [each["id"] for each in said["tool_calls"]]
+    assert [first["tool_call_id"], second["tool_call_id"]] == ids
+    assert len(set(ids)) == 2
+    assert max(map(len, ids)) <= 40
+    assert len(said["tool_calls"][1]["function"]["name"]) == 64
+    assert history[1]["tool_calls"][0]["id"] == long["id"], "the history keeps its own"
+
+
+@pytest.mark.parametrize("history", ["hi", b"hi", {"role": "user", "content": "hi"}])
+def test_what_is_no_history_is_refused_at_once(history: Any) -> None:
+    with pytest.raises(AgentLabError, match="list of messages"):
+        client(Stream(*FINE)).stream(history)
+
+
+def test_no_key_and_no_time_limit_can_be_none() -> None:
+    assert ask(Stream(*FINE), api_key=None, timeout=None)["content"] == "Fine."

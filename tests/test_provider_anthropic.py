@@ -459,10 +459,32 @@ def test_null_in_a_later_usage_erases_nothing() -> None:
     }
 
 
-def test_an_input_that_stands_in_the_opening_of_its_block_is_taken() -> None:
+def test_an_input_that_stands_in_the_opening_of_its_block_is_taken_once() -> None:
     block = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"path": "a"}}
-    events = [{"type": "content_block_start", "index": 0, "content_block": block}, *ending("tool_use")]
-    assert assembled(frames(events)).message() == assistant("", call("toolu_1", "look", path="a"))
+    start = {"type": "content_block_start", "index": 0, "content_block": block}
+    assert assembled(frames([start, *ending("tool_use")])).message() == assistant("", call("toolu_1", "look", path="a"))
+    delta = {"type": "input_json_delta", "partial_json": '{"path":  "a"}'}
+    events = [start, {"type": "content_block_delta", "index": 0, "delta": delta}, *ending("tool_use")]
+    assert assembled(frames(events)).message() == assistant("", a_call("toolu_1", "look", '{"path":  "a"}'))
+
+
+def test_a_new_start_forgets_blocks_that_were_still_open() -> None:
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}
+    opened = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
+
+    def thinks(words: str) -> dict[str, Any]:
+        delta = {"type": "thinking_delta", "thinking": words}
+        return {"type": "content_block_delta", "index": 0, "delta": delta}
+
+    closed = {"type": "content_block_stop", "index": 0}
+    events = [start, opened, thinks("first "), start, opened, thinks("second"), closed]
+    assert assembled(frames(events)).message() == {
+        **assistant(""),
+        "reasoning_content": "second",
+        "thinking_blocks": [{"type": "thinking", "thinking": "second"}],
+    }
+    late = [start, opened, thinks("first "), start, thinks("of no block"), closed]
+    assert "thinking_blocks" not in assembled(frames(late)).message()
 
 
 # ---------------------------------------------------------------- answers that are no stream
@@ -667,6 +689,13 @@ def test_ids_that_the_api_refuses_are_cleaned_and_stay_apart() -> None:
     assert uses[-1] == "fine-1"
     assert [id for kind, id in sent if kind == "tool_result"] == uses
     assert ids(history) == sent  # the same every time
+
+
+def test_one_id_for_ever_takes_linear_time() -> None:
+    history = [
+        message for _ in range(20_000) for message in (assistant("", call("call_0", "look")), tool("call_0", "x"))
+    ]
+    assert len({id for _, id in ids(history)}) == 20_000  # a hang guard: comparing each with each takes minutes
 
 
 def test_one_id_twice_in_one_message_is_two_calls_with_a_result_each() -> None:

@@ -234,7 +234,7 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize(
     ("size", "lines", "options", "said"),
     [
-        (5_000_000, False, {}, "column=2001]"),
+        (50_000_000, False, {}, "column=2001]"),
         (50_000_000, False, {"column": 49_999_000}, "lines"),
         (5_000_000, False, {"column": 5_000_001}, "ends before character"),
         (5_000_000, True, {"offset": 62_500}, "lines 62500 to 62500 of 62500"),
@@ -396,8 +396,8 @@ def test_bytes_outside_of_the_match_are_untouched(before: bytes, behind: bytes, 
     [
         ({"old_string": "a", "new_string": "b"}, Edit("a", "b")),
         ({"old": "a", "new": "b", "replace_all": True}, Edit("a", "b", True)),
-        ({"old_string": "a"}, Edit("a", "")),
-        ({"old_string": "a", "replace_all": None}, Edit("a", "")),
+        ({"old_string": "a", "new_string": ""}, Edit("a", "")),
+        ({"old_string": "a", "new_string": "b", "replace_all": None}, Edit("a", "b")),
         ({"old_string": "a", "new_string": "\ud800b\udcff"}, Edit("a", "?b?")),
     ],
 )
@@ -411,6 +411,7 @@ def test_edits_that_can_be_meant(sent: Any, right: Edit) -> None:
         ({"old_string": "", "new_string": "b"}, "old_string must not be empty"),
         ({"old_string": "a", "new_string": "a"}, "are the same"),
         ({"old_string": "a", "new_string": None}, "must be text"),
+        ({"old_string": "a"}, "must be text"),  # forgotten: that must not delete anything
         ({"old_string": None, "new_string": "b"}, "must be text"),
         ({"old_string": 1, "new_string": "b"}, "must be text"),
         ({"new_string": "b"}, "must be text"),

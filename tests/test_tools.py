@@ -197,7 +197,7 @@ def test_a_method_is_a_tool_without_its_self() -> None:
         (True, "true"),
         (3.5, "3.5"),
         ({"ä": [1, None]}, '{"ä":[1,null]}'),
-        ("\ud800", "\ud800"),
+        ("\ud800", "\ufffd"),
         ({"half": "\ud800"}, '{"half":"\\ud800"}'),
         (b"ab", "b'ab'"),
         ({1, 2}, "{1, 2}"),

@@ -42,7 +42,8 @@ def space(tmp_path: Path) -> Workspace:
 
 def use(space: Workspace, name: str, **arguments: Any) -> ToolResult:
     """The result of a call as the model gets it."""
-    return run(Registry(space.tools()).dispatch(call("c", name, **arguments), policy=ANYTHING))
+    work = Registry(space.tools()).dispatch(call("c", name, **arguments), policy=ANYTHING)
+    return run(work) if name == "run_shell" else asyncio.run(work)
 
 
 def refused(space: Workspace, name: str, said: str = "", **arguments: Any) -> str:
@@ -140,7 +141,7 @@ def test_a_folder_that_is_not_there_cannot_be_a_workspace(tmp_path: Path) -> Non
         ("run_shell", {"command": "echo hi", "timeout_s": "5"}, "hi"),
         ("run_shell", {"command": "echo hi", "timeout_s": None}, "hi"),
         ("run_shell", {"command": "echo hi", "timeout_s": -5}, "hi"),
-        ("run_shell", {"command": "echo hi", "timeout_s": 10**9}, "hi"),
+        ("run_shell", {"command": "echo hi", "timeout_s": 10**400}, "hi"),
     ],
 )
 def test_what_can_be_meant_is_taken(space: Workspace, name: str, arguments: dict[str, Any], output: str) -> None:
@@ -172,8 +173,11 @@ def test_what_can_be_meant_is_taken(space: Workspace, name: str, arguments: dict
         ("write_file", {"path": "b", "content": None}, "content must be text"),
         ("write_file", {"path": "b", "content": {"json": 1}}, "content must be text"),
         ("write_file", {"path": None, "content": ""}, "path must be text"),
-        ("edit_file", {"path": 1, "old_string": "a"}, "path must be text"),
-        ("edit_file", {"path": "a"}, "old_string must not be empty"),
+        ("edit_file", {"path": 1, "old_string": "a", "new_string": "b"}, "path must be text"),
+        ("edit_file", {"path": "a"}, "must be text"),
+        ("edit_file", {"path": "a", "new_string": "b"}, "old_string must not be empty"),
+        ("edit_file", {"path": "a", "old_string": "one"}, "must be text"),
+        ("edit_file", {"path": "a", "edits": [{"old": "one"}]}, "edit 1: old_string and new_string must be text"),
         ("edit_file", {"path": "a", "old_string": None, "new_string": "x"}, "must be text"),
         ("edit_file", {"path": "a", "old_string": "one", "new_string": None}, "must be text"),
         ("edit_file", {"path": "a", "old_string": "o", "new_string": "x", "replace_all": "false"}, "true or false"),
@@ -334,7 +338,7 @@ def test_a_wrong_name_gets_the_near_ones(space: Workspace) -> None:
     refused(space, "read_file", "There is no file config.tml. Did you mean config.toml?", path="config.tml")
     refused(space, "read_file", "There is no file src/mian.py. Did you mean main.py?", path="src/mian.py")
     refused(space, "read_file", "Look with list_dir('src').", path="src/zzz")
-    refused(space, "edit_file", "Look with list_dir('src').", path="src/no/such/zzz", old_string="a")
+    refused(space, "edit_file", "Look with list_dir('src').", path="src/no/such/zzz", old_string="a", new_string="b")
     refused(space, "list_dir", "There is no scr. Did you mean src?", path="scr")
     refused(space, "list_dir", "src/main.py is a file, not a folder. Read it with read_file.", path="src/main.py")
     refused(space, "read_file", "There is no file src/main.py/x.", path="src/main.py/x")
@@ -379,6 +383,7 @@ def test_a_big_folder_is_bounded_and_counted(space: Workspace) -> None:
     listing = use(space, "list_dir").output
     assert listing.startswith(f".: 0 folders, {LIST_ENTRIES + 3} files\n")
     assert "[3 more entries are not shown" in listing
+    assert len(listing.split("\n")) == LIST_ENTRIES + 2
     assert len(listing) < LIST_ENTRIES * 500
     (space.root / "0000").touch()
     assert "Did you mean 0000?" in refused(space, "read_file", path="000")
@@ -490,6 +495,11 @@ def test_what_was_written_can_be_read(content: str) -> None:
         assert said.endswith(f", {len(data)} bytes.")
         if data and b"\0" not in data:
             assert f"{int(said.split()[2])} lines" in space.read_file("f")
+
+
+def test_a_lone_surrogate_cannot_be_written_and_keeps_nothing_else_from_it(space: Workspace) -> None:
+    assert use(space, "write_file", path="f", content="a\ud800b").output == "Created f: 1 lines, 3 bytes."
+    assert (space.root / "f").read_bytes() == b"a?b"
 
 
 def test_a_file_keeps_its_mode(space: Workspace) -> None:

@@ -11,7 +11,6 @@ they were run over there and need no answer. (Anthropic: "Messages API" and "Str
 from __future__ import annotations
 
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import aclosing
@@ -95,7 +94,7 @@ def convert(history: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:
     system: list[str] = []
     messages: list[dict[str, Any]] = []
     asked: dict[str, list[str]] = {}  # by the history's id: the ids that were sent, still without a result
-    taken: set[str] = set()
+    uses: dict[str, int] = {}
     for message in wire(history):
         role = message.get("role")
         if role in ("system", "developer") and not messages:
@@ -103,7 +102,7 @@ def convert(history: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:
             continue
         if role == "assistant":
             ids = [str(call.get("id") or "") for call in calls_of(message)]
-            uniques = [_unique(id, taken) for id in ids]
+            uniques = [_unique(id, uses) for id in ids]
             asked = {id: [new for old, new in zip(ids, uniques, strict=True) if old == id] for id in ids}
             blocks = _said(message, uniques)
         elif role == "tool":
@@ -133,15 +132,13 @@ def _said(message: Message, ids: list[str]) -> list[dict[str, Any]]:
     return [*(message.get("thinking_blocks") or []), *_parts(message.get("content")), *uses]
 
 
-def _unique(id: str, taken: set[str]) -> str:
-    clean = re.sub(r"[^a-zA-Z0-9_-]", "_", id)
-    if clean != id or not clean:
-        clean = f"{clean}_{zlib.crc32(id.encode('utf-8', 'surrogatepass')):08x}"
-    unique, uses = clean, 1
-    while unique in taken:
-        uses += 1
-        unique = f"{clean}_{uses}"
-    taken.add(unique)
+def _unique(id: str, uses: dict[str, int]) -> str:
+    """The id in allowed characters, numbered when it is taken. Only earlier calls decide, never later ones."""
+    clean = unique = re.sub(r"[^a-zA-Z0-9_-]", "_", id) or "call"
+    while unique in uses:
+        uses[clean] += 1
+        unique = f"{clean}_{uses[clean]}"
+    uses[unique] = 1
     return unique
 
 

@@ -38,6 +38,11 @@ _MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _SECRET_CHARS = 8
 _CONNECT_S = 15.0
 
+KEPT = "What had arrived was kept: try again, or say 'continue' to go on."
+NOTHING_CAME = "Nothing had arrived: try again."
+_HEAD_BYTES = 200
+_FIELDS = (b":", b"data", b"event", b"id", b"retry", b"\xef\xbb\xbf")
+
 Events = Callable[[Callable[[], object]], AsyncGenerator[dict[str, Any], None]]
 
 
@@ -101,13 +106,17 @@ class Reply:
                         yield text
         except (ProviderError, StreamError) as error:
             error.partial = self._arrived()
-            if not stop.requested:  # after Stop nobody waits for more, nor for its failure
+            if error.partial is None:
+                error.args = (str(error).replace(KEPT, NOTHING_CAME),)
+            lost_only_the_end = self.complete and isinstance(error, ProviderUnavailable)
+            if not (lost_only_the_end or stop.requested):  # after Stop nobody waits for more, nor for its failure
                 raise
         if not (self.complete or stop.requested):
+            partial = self._arrived()
             raise StreamError(
-                "The stream ended without a finish reason or [DONE]: the reply is cut off. What had arrived was kept: "
-                "say 'continue' to go on.",
-                partial=self._arrived(),
+                "The stream ended without a finish reason or [DONE]: the reply is cut off. "
+                f"{KEPT if partial else NOTHING_CAME}",
+                partial=partial,
             )
 
     def _arrived(self) -> Message | None:
@@ -118,21 +127,21 @@ class Reply:
 class ChatClient:
     """Speaks to one model of one provider.
 
-    `base_url` usually ends with `/v1`. `timeout` is the longest silence to wait for, in seconds. `options` are added
-    to the body of every request (`{"temperature": 0}`). `transport` replaces the network: `Simulator(...).transport()`.
-    `assembler` makes what puts the deltas together. Every request has its own connection, so a client may be used
-    from any event loop and needs no closing.
+    `base_url` usually ends with `/v1`. `timeout` is the longest silence to wait for, in seconds (None: no limit).
+    `options` are added to the body of every request (`{"temperature": 0}`). `transport` replaces the network:
+    `Simulator(...).transport()`. `assembler` makes what puts the deltas together. Every request has its own connection,
+    so a client may be used from any event loop and needs no closing.
     """
 
     def __init__(
         self,
         *,
         base_url: str,
-        api_key: str = "",
+        api_key: str | None = "",
         model: str,
         dialect: str = "openai",
         transport: httpx.AsyncBaseTransport | None = None,
-        timeout: float = 120.0,
+        timeout: float | None = 120.0,
         options: Mapping[str, Any] | None = None,
         assembler: Callable[[], Assembles] = Assembler,
     ) -> None:
@@ -141,7 +150,7 @@ class ChatClient:
         self.base_url = _checked_url(base_url)
         self.model = model
         self.dialect = dialect
-        self._key = api_key.strip()
+        self._key = (api_key or "").strip()
         if not (self._key.isascii() and self._key.isprintable()):
             raise AgentLabError("The API key holds a character that no HTTP header may hold. Check AGENT_API_KEY.")
         self._transport = transport
@@ -173,6 +182,8 @@ class ChatClient:
 
         `tools` as `Registry.specs()` gives them. `stop` reaches the connection being made, too.
         """
+        if isinstance(history, str | bytes | dict):
+            raise AgentLabError("A history is a list of messages: client.stream([messages.user('...')]).")
         body = _DIALECTS[self.dialect].body(self.model, history, tools) | self._options
         return Reply(partial(self._events, body), self._assembler, Stop() if stop is None else stop)
 
@@ -192,9 +203,9 @@ class ChatClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         dialect = _DIALECTS[self.dialect]
         headers = {"content-type": "application/json", "accept": "text/event-stream", **dialect.headers(self._key)}
-        content = jsonio.dumps(body).encode()
+        content = jsonio.request_body(body)
         tls = True if self._transport else _tls()
-        patience = min(self._timeout, _CONNECT_S)
+        patience = _CONNECT_S if self._timeout is None else min(self._timeout, _CONNECT_S)
         try:
             async with (
                 httpx.AsyncClient(
@@ -215,20 +226,24 @@ class ChatClient:
                         status=200,
                     )
                 else:
+                    head, seen = bytearray(), False
                     async with (
-                        aclosing(_chunks(response)) as chunks,
+                        aclosing(_chunks(response, head)) as chunks,
                         aclosing(dialect.events(chunks, on_done)) as events,
                     ):
                         async for event in events:
+                            seen = True
                             yield self._hide_in_error(event)
+                    if not seen and not head.lstrip().startswith(_FIELDS):
+                        raise StreamError(_no_stream(head))
         except StreamError as error:
             raise StreamError(self._hide(str(error))) from None
         except httpx.TimeoutException as error:
             connecting = isinstance(error, httpx.ConnectTimeout)
             what, limit = ("connect", patience) if connecting else ("send or receive anything", self._timeout)
             raise ProviderUnavailable(
-                f"Could not {what} within the time limit ({limit:g} s of silence) at {self.base_url}. "
-                "What had arrived was kept: try again, or give the client a longer timeout."
+                f"Could not {what} within the time limit ({limit:g} s of silence) at {self.base_url}. {KEPT} "
+                "Or give the client a longer timeout."
             ) from None
         except httpx.ConnectError:
             raise ProviderUnavailable(
@@ -236,8 +251,7 @@ class ChatClient:
             ) from None
         except httpx.RequestError as error:
             raise ProviderUnavailable(
-                f"The connection to {self.base_url} broke off ({type(error).__name__}). "
-                "What had arrived was kept: try again, or say 'continue' to go on."
+                f"The connection to {self.base_url} broke off ({type(error).__name__}). {KEPT}"
             ) from None
 
     async def _error_body(self, response: httpx.Response) -> Any:
@@ -263,10 +277,17 @@ class ChatClient:
         return cast(dict[str, Any], self._hide(event)) if event.get("error") else event
 
 
-async def _chunks(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+def _no_stream(head: bytearray) -> str:
+    begins = f"It begins: {head.decode('utf-8', 'replace')!r}." if head.strip() else "It is empty."
+    return f"The provider answered 200, but not with a stream of events. {begins} Check AGENT_BASE_URL and AGENT_MODEL."
+
+
+async def _chunks(response: httpx.Response, head: bytearray | None = None) -> AsyncGenerator[bytes, None]:
     chunks = response.aiter_bytes()
     try:
         async for chunk in chunks:
+            if head is not None and len(head) < _HEAD_BYTES:
+                head += chunk[: _HEAD_BYTES - len(head)]
             yield chunk
     finally:
         try:

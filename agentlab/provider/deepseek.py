@@ -9,7 +9,7 @@ and the prompt cache holds. (DeepSeek guide "Thinking mode", tool calls.)
 from __future__ import annotations
 
 from agentlab.messages import Message, calls_of
-from agentlab.provider.openai import OpenAI, without
+from agentlab.provider.openai import OpenAI, fitting, without
 
 
 class DeepSeek(OpenAI):
@@ -23,5 +23,5 @@ class DeepSeek(OpenAI):
             message = without(message, "thinking_blocks", *([] if called else ["reasoning_content"]))
             if calls_of(message):
                 message.setdefault("reasoning_content", "")  # empty is accepted, missing is not
-            sent.append(message)
+            sent.append(fitting(message))
         return sent

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from typing import Any
 
-from agentlab.messages import Message, wire
+from agentlab.messages import Message, ToolCall, calls_of, wire
 from agentlab.sse import ajson_events
 
+_MAX_ID, _MAX_NAME = 40, 64
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
 _OVERFLOW_WORDS = (  # of servers that have no code for it
     "maximum context length",  # vLLM, DeepSeek, OpenRouter
@@ -23,6 +25,32 @@ _OVERFLOW_WORDS = (  # of servers that have no code for it
 def without(message: Message, *keys: str) -> Message:
     """A copy of the message without these keys."""
     return {key: value for key, value in message.items() if key not in keys}
+
+
+def fitting(message: Message) -> Message:
+    """The message with ids of at most 40 and names of at most 64 characters.
+
+    Other vendors' ids may be longer, and one that OpenAI refuses would end the conversation for good. The same id
+    always becomes the same short one.
+    """
+    if "tool_call_id" in message:
+        return {**message, "tool_call_id": _short(message["tool_call_id"])}
+    calls = calls_of(message)
+    if not calls:
+        return message
+    return {**message, "tool_calls": [_fitting_call(call) for call in calls]}
+
+
+def _fitting_call(call: ToolCall) -> ToolCall:
+    function = call.get("function")
+    function = {**function, "name": str(function.get("name"))[:_MAX_NAME]} if isinstance(function, dict) else function
+    return {**call, "id": _short(call.get("id")), "function": function}
+
+
+def _short(id: Any) -> Any:
+    if not isinstance(id, str) or len(id) <= _MAX_ID:
+        return id
+    return f"{id[: _MAX_ID - 9]}_{zlib.crc32(id.encode('utf-8', 'surrogatepass')):08x}"
 
 
 class OpenAI:
@@ -41,7 +69,7 @@ class OpenAI:
         return {**body, "stream": True, "stream_options": {"include_usage": True}}
 
     def _messages(self, history: list[Message]) -> list[Message]:
-        return [without(message, "reasoning_content", "thinking_blocks") for message in history]
+        return [fitting(without(message, "reasoning_content", "thinking_blocks")) for message in history]
 
     def events(
         self, chunks: AsyncIterable[bytes], on_done: Callable[[], object]

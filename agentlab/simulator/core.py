@@ -81,6 +81,8 @@ class _Answer:
         self.request, self.turn, self.reply = request, turn, reply
         self.produced = 0
         self.finished = False
+        self.size = 0  # bytes produced
+        self.finish_at: int | None = None  # the answer is whole for a client that has so many bytes
 
 
 class Simulator:
@@ -228,8 +230,27 @@ class Simulator:
         for at, name in ((fault.cut_at, "cut"), (fault.stall_at, "stall")) if fault else ():
             if at is not None:
                 blocks, ending = cut(blocks, at), name
-        chunks = Body(rechunk(blocks, self._chunk), ending, lambda: self._closed(answer))
+        handed_over = self._hand_over(rechunk(blocks, self._chunk), answer, prompt)
+        chunks = Body(handed_over, ending, lambda: self._closed(answer))
         return Response(200, self._headers("text/event-stream; charset=utf-8" if ask.stream else _JSON), chunks)
+
+    def _hand_over(self, chunks: Iterator[bytes], answer: _Answer, prompt: list[str]) -> Iterator[bytes]:
+        """The chunks; an answer has been given when the client has its last piece, not when it was produced."""
+        size = 0
+        for chunk in chunks:
+            size += len(chunk)
+            if answer.finish_at is not None and size >= answer.finish_at and not answer.finished:
+                self._finish(answer, prompt)
+            yield chunk
+
+    def _finish(self, answer: _Answer, prompt: list[str]) -> None:
+        with self._lock:
+            answer.finished = True
+            if answer.turn.counts and answer.reply.finish in ("stop", "tool_calls"):
+                self._story.memory.say(answer.turn.message)
+            if self._cache:
+                produced = [token for piece in answer.reply.pieces for token in piece.tokens]
+                self._cache.extend(prompt, produced, at=self._clock())
 
     def _events(self, ask: Ask, answer: _Answer, prompt: list[str]) -> Iterator[Event]:
         """The events of an answer; what has been produced is written down before each is given away."""
@@ -242,13 +263,10 @@ class Simulator:
         for event in [whole] if whole else self._dialect.stream(reply, ask):
             with self._lock:
                 answer.produced += event.tokens
-                if event.kind == "finish" and not answer.finished:
-                    answer.finished = True
-                    if answer.turn.counts and reply.finish in ("stop", "tool_calls"):
-                        self._story.memory.say(answer.turn.message)
-                    if self._cache:
-                        produced = [token for piece in reply.pieces for token in piece.tokens]
-                        self._cache.extend(prompt, produced, at=self._clock())
+                answer.size += len(event.data)
+                if event.kind == "finish" and answer.finish_at is None:
+                    # a fault may leave out what the bytes are counted by
+                    answer.finish_at = 0 if answer.turn.fault else answer.size
             yield event
 
     def _closed(self, answer: _Answer) -> None:

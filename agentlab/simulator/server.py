@@ -112,8 +112,10 @@ class _Broken(Exception):
 
 
 async def _stream(body: Body, pace: float) -> AsyncIterator[bytes]:
-    for chunk in body:
+    while True:
         await anyio.sleep(pace)
+        if (chunk := next(body, None)) is None:
+            break
         yield chunk
     if body.ending == "cut":
         raise _Broken

@@ -99,6 +99,15 @@ def recognise(messages: Sequence[Message], memory: Memory) -> tuple[list[Message
     return known, renamed
 
 
+def shows(message: Message, answer: Message) -> bool:
+    """Whether the message is this answer, or the half of its text that a client kept which hung up at the very end."""
+    if key(message) == key(answer):
+        return True
+    text = text_of(message).strip()
+    texts_only = message.get("role") == "assistant" and not calls_of(message) and not calls_of(answer)
+    return texts_only and bool(text) and text_of(answer).startswith(text)
+
+
 def missing_history(messages: Sequence[Message], memory: Memory, words: Words = CHAT) -> str | None:
     """What the messages do not show of the story, in words; None when nothing is missing.
 
@@ -109,7 +118,7 @@ def missing_history(messages: Sequence[Message], memory: Memory, words: Words = 
         return None
     last = memory.answers[-1]
     keys = [key(message) for message in messages]
-    position = next((at for at in reversed(range(len(keys))) if keys[at] == key(last)), None)
+    position = next((at for at in reversed(range(len(keys))) if shows(messages[at], last)), None)
     new = [k for k in keys[:position] if k[0] == "user" and k not in memory.seen]
     if position is None and len(new) <= (0 if calls_of(last) else 1):
         return _lost_answer(last, keys, memory, words)

@@ -41,8 +41,10 @@ class _Stream(httpx.AsyncByteStream):
         self._body, self._pace, self._patience = body, pace, patience
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self._body:
-            await anyio.sleep(self._pace)
+        while True:
+            await anyio.sleep(self._pace)  # first: whoever is cancelled here has not been given the next chunk
+            if (chunk := next(self._body, None)) is None:
+                break
             yield chunk
         if self._body.ending == "cut":
             raise httpx.RemoteProtocolError("The connection broke in the middle of the answer.")

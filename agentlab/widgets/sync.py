@@ -33,6 +33,9 @@ def run_sync(coro: Coroutine[Any, Any, T], *, how: Literal["thread", "nested"] =
     * `how="nested"`: on the caller's own loop, patched by nest_asyncio for the rest of the process. Needed only for
       objects that are bound to that loop. Interrupt reaches the caller; the coroutine is never told.
     """
+    if how not in ("thread", "nested"):
+        coro.close()
+        raise AgentLabError(f'how is {how!r}: use "thread", or "nested" for objects of the running loop.')
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:

@@ -23,7 +23,8 @@
 # Everything runs on your machine. The model is a *simulator* that follows the rules of the real providers: it streams
 # like them, refuses what they refuse, and counts tokens as they do. You need no API key.
 #
-# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things. Nothing can break for good.
+# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things. Nothing can break for good. (A cell
+# may `await`; in a script of your own, put the same lines into an `async def` and run it with `asyncio.run`.)
 
 # %%
 from agentlab import draw, pairing
@@ -37,7 +38,8 @@ from agentlab.widgets import stream
 # %% [markdown]
 # ## The model remembers nothing
 #
-# Two requests, one after the other. The second one asks what the model can see.
+# Two requests, one after the other. The second one asks what the model can see. (The simulator is a handful of rules and
+# says so: it knows `say ...`, `count to 10`, `2 + 3`, `what do you see?`, and how to call a tool that you name.)
 
 # %%
 model = Simulator().client()
@@ -111,12 +113,14 @@ except ProviderRefused as refused:
     print(refused)
 
 # %% [markdown]
-# The first line holds the words that OpenAI answers with. The last ones are a hint of the simulator's own.
+# Behind the status come the very words of OpenAI. The next line is the simulator's own hint; a real provider leaves you
+# to guess.
 #
 # ## The loop
 #
 # Ask the model. If it calls tools, run them, append the results, ask again. If it does not, the **turn** is over. That
-# is all there is to an agent; `run_turn` is one page of Python.
+# is all there is to an agent; `run_turn` is one page of Python. What this model says was written beforehand, in `story`;
+# the loop, the requests and the tokens are real.
 
 # %%
 simulator = Simulator(story, pace=0.02)  # a token every 20 ms, so that you can watch

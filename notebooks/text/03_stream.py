@@ -196,7 +196,7 @@ draw.table(
 # ## Turn the knob
 #
 # Cut smaller, cut bigger, take another reply. The first reader never copes, the second one only where no letter is parted,
-# and the third one gives the same message at every cut.
+# and `agentlab.sse` gives the same message at every cut.
 
 # %%
 READERS = {
