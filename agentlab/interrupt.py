@@ -16,8 +16,9 @@ The scope counts cancellations the way `asyncio.timeout` does (PEP 789 tells why
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import signal
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
@@ -119,3 +120,26 @@ async def guard(achunks: AsyncIterable[T], stop: Stop | None) -> AsyncGenerator[
     finally:
         if aclose := getattr(source, "aclose", None):
             await aclose()
+
+
+@contextmanager
+def ctrl_c(stop: Stop) -> Iterator[None]:
+    """In a terminal, while a turn runs: the first Ctrl+C presses Stop, the second leaves with KeyboardInterrupt.
+
+    Needs the running loop of the main thread, on a system with POSIX signals. (Seed 000: two intents, two presses.)
+    """
+    loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+
+    def pressed() -> None:
+        if not stop.requested:
+            stop.request()
+            return
+        signal.signal(signal.SIGINT, before)
+        signal.raise_signal(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -614,3 +617,54 @@ def test_whatever_the_timing(plan: list[int], stop_at: int | None, cancel_at: in
             assert len(seen) == len(plan)
 
     run(main())
+
+
+# In a terminal
+
+TERMINAL = """
+import asyncio
+from agentlab.interrupt import Stop, ctrl_c
+from agentlab.loop import run_turn
+from agentlab.messages import user
+from agentlab.simulator import Simulator
+from agentlab.tools import Registry
+
+async def main():
+    client = Simulator(pace=0.01).client()
+    for number in (1, 2, 3):
+        turn = run_turn([user("count to 1000" if number < 3 else "say end")], client, Registry())
+        with ctrl_c(turn.stop):
+            async for event in turn:
+                if type(event).__name__ == "Text" and not turn.stop.requested:
+                    print("running", number, flush=True)
+                    await asyncio.sleep(0.01)
+                if number == 2 and turn.stop.requested:
+                    print("stopping", flush=True)
+                    await asyncio.sleep(60)
+        print("ended", number, turn.reason, flush=True)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("left", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals here")
+def test_the_first_ctrl_c_stops_the_turn_and_the_second_leaves() -> None:
+    child = subprocess.Popen([sys.executable, "-c", TERMINAL], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    guard = threading.Timer(60, child.kill)
+    guard.start()
+    said = []
+    try:
+        for line in child.stdout:
+            said.append(line.strip())
+            if line.strip() in ("running 1", "running 2", "stopping") and said.count(line.strip()) == 1:
+                child.send_signal(signal.SIGINT)
+    finally:
+        guard.cancel()
+        child.wait(10)
+    told = [line for line in said if not line.startswith("running")]
+    assert told == ["ended 1 stopped", "stopping", "left"]
+    assert child.returncode == 0

@@ -815,3 +815,19 @@ def test_a_chat_shows_itself_live_and_without_a_kernel() -> None:
     assert "agentlab-chat" in panel._dom_classes
     assert "agentlab-chat-input" in panel.input._dom_classes
     assert "agentlab-stop" in panel.button._dom_classes
+
+
+def test_run_sync_knows_two_ways_only() -> None:
+    with pytest.raises(AgentLabError, match="nested"):
+        run_sync(asyncio.sleep(0), how="bogus")  # type: ignore[arg-type]
+
+
+def test_a_click_is_counted_from_one() -> None:
+    turn = run_turn([user("hi")], Simulator(["Hello."]).client(), Registry())
+
+    async def main() -> None:
+        with pytest.raises(AgentLabError, match="from 1"):
+            await stream(turn, click_after=0)
+        await turn.aclose()
+
+    asyncio.run(main())

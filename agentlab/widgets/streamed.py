@@ -17,6 +17,7 @@ from IPython.display import display
 
 from agentlab.draw import element, html
 from agentlab.draw.base import SMALL, Html, count, visible
+from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
 from agentlab.loop import Event, Text, Turn
 from agentlab.widgets.live import Live, Throttle, scrolled
@@ -105,6 +106,8 @@ async def stream(
     `click_after=n` clicks Stop right after the n-th piece of text, so a run without a person ends at the same place.
     `clock`, in seconds, paces the updates.
     """
+    if click_after is not None and click_after < 1:
+        raise AgentLabError("click_after counts pieces of text from 1.")
     panel = StreamPanel(turn.stop, clock=clock)
     display(panel)  # type: ignore[no-untyped-call]
     try:

@@ -290,6 +290,8 @@ print("the provider noticed, and stopped too:", slow.hangups[0].produced < slow.
 print((await agent.send("what do you see?").run()).history[-1]["content"])
 
 # %% [markdown]
+# (In a terminal there is no button: `with ctrl_c(turn.stop):` makes the first Ctrl+C press Stop, and the second leave.)
+#
 # Now a tool. Two commands would sleep for an hour; Stop is pressed when the first one has started.
 
 # %%
@@ -315,8 +317,8 @@ print("commands still running:", commands.count(sleep.split()))
 draw.table([(message["tool_call_id"], message["content"]) for message in agent.history[-2:]], head=("call", "its result"))
 
 # %% [markdown]
-# Both notes are true: the first command may have done something, the second never ran. The whole process group is gone,
-# the `sleep` in the background, too. And the conversation goes on:
+# Both notes are true: the first command may have done something, the second never ran. Nothing that it had started is
+# left, not even the `sleep` in the background. And the conversation goes on:
 
 # %%
 turn = await stream(agent.send("go on"))
