@@ -6,7 +6,7 @@ fails counts as a deny, so that a mistake in a policy never opens a door.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
@@ -44,17 +44,21 @@ class Rule:
 class Policy:
     """The first rule that matches decides; then `default`; without one: reading is allowed, the rest asks.
 
+    `rules` are `Rule`s, or for short a dict from tool names (or patterns) to verdicts: `{"run_*": "deny"}`.
     `ask` puts the question to a person and returns True for yes. Without it every question is answered no.
     """
 
-    rules: Sequence[Rule] = ()
+    rules: Sequence[Rule] | Mapping[str, Verdict] = ()
     default: Verdict | None = None
     ask: Callable[[Subject, dict[str, Any]], Awaitable[bool]] | None = None
 
     def judge(self, tool: Subject, input: dict[str, Any]) -> Verdict:
         """The verdict for one call. A rule that raises, or gives no known verdict, means deny."""
         try:
-            verdict = next((rule.verdict for rule in self.rules if rule.matches(tool, input)), self.default)
+            rules = self.rules
+            if isinstance(rules, Mapping):
+                rules = [Rule(verdict, tool=name) for name, verdict in rules.items()]
+            verdict = next((rule.verdict for rule in rules if rule.matches(tool, input)), self.default)
             verdict = verdict or ("allow" if tool.read_only else "ask")
         except Exception:
             return "deny"

@@ -151,3 +151,11 @@ def test_judge_knows_three_words_and_a_fault_never_allows(rules: list[Rule], def
         assert verdict == "deny"
     if verdict == "allow":
         assert tool.read_only or default == "allow" or any(rule.verdict == "allow" for rule in rules)
+
+
+def test_rules_may_be_a_dict_from_names_to_verdicts() -> None:
+    policy = Policy({"write_*": "deny", "*": "allow"})
+    assert policy.judge(WRITE, {}) == "deny"
+    assert policy.judge(READ, {}) == "allow"
+    assert Policy({"nothing": "allow"}).judge(WRITE, {}) == "ask"
+    assert Policy({"write_*": "perhaps"}).judge(WRITE, {}) == "deny"  # type: ignore[dict-item]
