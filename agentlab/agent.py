@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
 from agentlab.loop import Client, Hooks, Turn, run_turn
 from agentlab.messages import Message, user
@@ -47,8 +48,11 @@ class Agent:
     def send(self, text: str) -> Turn:
         """Start a turn with the person's words; words still waiting in `steer` go before them.
 
-        Stops the turn before, if it is still running: a conversation has one turn at a time.
+        A conversation has one turn at a time: raises AgentLabError while one is running. A turn that was left half-way
+        is stopped where it stands.
         """
+        if self.turn and self.turn.running:
+            raise AgentLabError("A turn is running: put words into agent.steer, or stop it and wait for its end.")
         if self.turn and self.turn.reason is None:
             self.turn.stop.request()
         history = [*self.history, *self.steer.drain(), user(text)]

@@ -134,6 +134,7 @@ def ctrl_c(stop: Stop) -> Iterator[None]:
         if not stop.requested:
             stop.request()
             return
+        loop.remove_signal_handler(signal.SIGINT)  # or the loop would hear this press twice
         signal.signal(signal.SIGINT, before)
         signal.raise_signal(signal.SIGINT)
 

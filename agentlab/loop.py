@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-from agentlab.errors import AgentLabError, ContextOverflow
+from agentlab.errors import AgentLabError, ContextOverflow, StopRequested
 from agentlab.interrupt import Stop
 from agentlab.messages import Message, ToolCall, calls_of
 from agentlab.pairing import repair
@@ -96,7 +97,8 @@ class Hooks:
     `before_request(history)` returns what is sent. `after_message(message)` and `after_results(results)` return what
     is kept. `on_usage(usage)` only looks. `on_overflow(history)` returns a shorter history to try. A hook that returns
     None has only looked: everything stays as it is. `repair(history)` stands in for `pairing.repair` before every
-    request, for a reader's own.
+    request, for a reader's own. Stop cuts off what happens before a request (a summariser may wait for a model); the
+    other hooks, which may be writing something down, run to their end.
     """
 
     before_request: Callable[[list[Message]], Any] | None = None
@@ -150,6 +152,11 @@ class Turn:
         partial = [self._reply.message()] if self._reply else []
         results = [result.message() for result in self._results]
         return repair([*self._messages, *partial, *results], started=self._started).history
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody is iterating right now, and waits for the next event."""
+        return bool(getattr(self._events, "ag_running", False))
 
     @property
     def usage(self) -> dict[str, Any] | None:
@@ -210,8 +217,8 @@ async def _steps(
                 turn.reason, why = budget.exhausted().kind, budget.exhausted().message
                 break
 
-            history = await _hook(hooks.repair or _repaired, list(turn._messages))
-            view = await _hook(hooks.before_request, history)
+            history = await _hook(hooks.repair or _repaired, list(turn._messages), turn.stop)
+            view = await _hook(hooks.before_request, history, turn.stop)
             for tries_left in reversed(range(OVERFLOW_TRIES)):
                 if len(view) < len(history):
                     yield Compacted(len(history), len(view))
@@ -221,7 +228,7 @@ async def _steps(
                         yield Text(text)
                     break
                 except ContextOverflow:
-                    shorter = await _hook(hooks.on_overflow, view) if tries_left else view
+                    shorter = await _hook(hooks.on_overflow, view, turn.stop) if tries_left else view
                     if not shorter or shorter == view:
                         raise
                     history, view = view, shorter
@@ -295,11 +302,15 @@ def _together(message: Message, registry: Registry) -> list[list[ToolCall]]:
 
 async def _run(turn: Turn, calls: list[ToolCall], registry: Registry, policy: Policy | None) -> None:
     """Run these calls at once. Whatever ends them early, the results that are there are kept."""
-    turn._started = [read_call(call)[0] for call in calls]
+    turn._started = []
+    started = turn._started.append
     tasks: list[asyncio.Task[ToolResult]] = []
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(registry.dispatch(call, stop=turn.stop, policy=policy)) for call in calls]
+            tasks = [
+                group.create_task(registry.dispatch(call, stop=turn.stop, policy=policy, on_start=started))
+                for call in calls
+            ]
     finally:
         ended = [task for task in tasks if task.done() and not task.cancelled()]
         turn._results += [task.result() for task in ended if task.exception() is None]
@@ -321,10 +332,15 @@ async def _kept(turn: Turn, hooks: Hooks) -> list[ToolResult]:
     return results
 
 
-async def _hook(hook: Callable[[T], Any] | None, value: T) -> T:
+async def _hook(hook: Callable[[T], Any] | None, value: T, stop: Stop | None = None) -> T:
+    """What the hook makes of the value. With `stop`, Stop cuts it off: the value stays, and the turn ends at once."""
     if hook is None:
         return value
     answer = hook(value)
     if isinstance(answer, Awaitable):
-        answer = await answer
+        try:
+            async with stop.scope() if stop else nullcontext():
+                answer = await answer
+        except StopRequested:
+            return value
     return value if answer is None else cast(T, answer)

@@ -169,7 +169,7 @@ class _Reading:
         message: Message = self.history[opener] if opener >= 0 else {"content": "nothing"}
         try:
             calls = message.get("tool_calls", ())
-            if not calls:
+            if not isinstance(calls, list) or not calls:
                 seen = "tool_calls" not in message and message["content"].strip()
                 return bool(seen) and {"tool", ""}.isdisjoint(self.roles[opener + 1 : end])
             behind = opener + 1 + len(calls)
@@ -236,8 +236,10 @@ class _Reading:
         for index in body:
             if self.roles[index] == "tool" and (given := _text(self.history[index].get("tool_call_id"))) in results:
                 results[given].append(index)
-        for found in results.values():  # a stable sort: real results first, each kind in its own order
-            found.sort(key=lambda index: self.history[index].get("origin") == "repair")
+        shared = Counter(given for given, _ in calls)
+        for given, found in results.items():
+            if shared[given] == 1:  # a stable sort: real results first, each kind in its own order
+                found.sort(key=lambda index: self.history[index].get("origin") == "repair")
         queues = {given: iter(found) for given, found in results.items()}
         reach, used, said = opener, set[int](), set[tuple[str, str]]()
         for given, sent in calls:

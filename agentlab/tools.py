@@ -19,6 +19,7 @@ import typing
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 from agentlab import jsonio
@@ -156,12 +157,20 @@ class Registry:
         """The `tools` array of a request."""
         return [tool.spec() for tool in self._tools.values()]
 
-    async def dispatch(self, call: ToolCall, *, stop: Stop | None = None, policy: Policy | None = None) -> ToolResult:
+    async def dispatch(
+        self,
+        call: ToolCall,
+        *,
+        stop: Stop | None = None,
+        policy: Policy | None = None,
+        on_start: Callable[[str], object] | None = None,
+    ) -> ToolResult:
         """Run one tool call and say what came of it. Never raises for what the model or the tool did wrong.
 
         Status `completed` or `failed` by the handler, `rejected` by the policy (the default one when None: reading is
         allowed, the rest asks, and nobody is there to ask), `interrupted` by `stop`. A cancellation from outside
-        passes through as CancelledError.
+        passes through as CancelledError. `on_start(id)` is called when the handler is entered: from then on the effects
+        of a call that is cut off are unknown.
         """
         id, name, raw = read_call(call)
         tool = self._tools.get(name)
@@ -173,11 +182,14 @@ class Registry:
             _check(tool, input)
         except ToolError as error:
             return ToolResult(id, name, {}, "failed", str(error), tool.spillable)
-        outcome = await _run(tool, input, stop or Stop(), policy or Policy())
+        entered = partial(on_start, id) if on_start else lambda: None
+        outcome = await _run(tool, input, stop or Stop(), policy or Policy(), entered)
         return ToolResult(id, name, input, *outcome, tool.spillable)
 
 
-async def _run(tool: Tool, input: dict[str, Any], stop: Stop, policy: Policy) -> tuple[Status, str]:
+async def _run(
+    tool: Tool, input: dict[str, Any], stop: Stop, policy: Policy, entered: Callable[[], object]
+) -> tuple[Status, str]:
     started = False
     try:
         async with stop.scope():
@@ -190,6 +202,7 @@ async def _run(tool: Tool, input: dict[str, Any], stop: Stop, policy: Policy) ->
                     "Do not try it again unchanged: go on without it, or ask the user."
                 )
             started = True
+            entered()
             output = await _call(tool.handler, input)
         return "completed", _text(output)
     except StopRequested:

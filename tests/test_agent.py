@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from clean_run import run
 
 from agentlab.agent import Agent
+from agentlab.errors import AgentLabError
 from agentlab.loop import Text
 from agentlab.messages import assistant, call, user
 from agentlab.pairing import problems
@@ -63,3 +67,18 @@ def test_the_next_words_stop_a_turn_that_still_runs() -> None:
     run(main())
     assert problems(agent.history) == []
     assert agent.history[-1]["content"] == "Fine."
+
+
+def test_a_conversation_has_one_turn_at_a_time() -> None:
+    agent = Agent(Simulator(["one two three four five"], pace=0.01).client())
+
+    async def main() -> None:
+        task = asyncio.create_task(agent.send("count").run())
+        for _ in range(3):
+            await asyncio.sleep(0)  # let it begin
+        with pytest.raises(AgentLabError, match="steer"):
+            agent.send("now")
+        await task
+
+    run(main())
+    assert [message["role"] for message in agent.history] == ["user", "assistant"]

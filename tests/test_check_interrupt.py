@@ -181,7 +181,7 @@ WRONG = [
     (set_of_ids, "a result without", "pairing.problems", "belongs to no call", "keep it as text"),
     (in_place, "a call has no", "the input", "changed", "Build a new list"),
     (mends_in_place, "arguments cut", "the input", "changed", "new dicts"),
-    (forgets_arguments, "a call has no", "the arguments of a call", "gone", "do not parse"),
+    (forgets_arguments, "a call has no", "the arguments of a call", "{}", "do not parse"),
     (forgets_arguments, "nothing is wrong", "what it returns", "A({})", "exactly as it is"),
     (deletes_calls, "the second of two", "the calls", "A", "Every call needs a result"),
     (drops_words, "words between", "the user's words", "gone", "move behind"),

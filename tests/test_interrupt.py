@@ -649,6 +649,28 @@ except KeyboardInterrupt:
     print("left", flush=True)
 """
 
+CLEANING = """
+import asyncio, os, signal
+from agentlab.interrupt import Stop, ctrl_c
+
+async def main():
+    loop = asyncio.get_running_loop()
+    for after in (0.05, 0.15):
+        loop.call_later(after, os.kill, os.getpid(), signal.SIGINT)
+    with ctrl_c(Stop()):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            print("cleaning", flush=True)
+            await asyncio.sleep(0.2)
+            print("cleaned", flush=True)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("left", flush=True)
+"""
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals here")
 def test_the_first_ctrl_c_stops_the_turn_and_the_second_leaves() -> None:
@@ -668,3 +690,9 @@ def test_the_first_ctrl_c_stops_the_turn_and_the_second_leaves() -> None:
     told = [line for line in said if not line.startswith("running")]
     assert told == ["ended 1 stopped", "stopping", "left"]
     assert child.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no POSIX signals here")
+def test_the_second_ctrl_c_lets_the_program_clean_up() -> None:
+    child = subprocess.run([sys.executable, "-c", CLEANING], capture_output=True, text=True, timeout=60)
+    assert child.stdout.split() == ["cleaning", "cleaned", "left"]

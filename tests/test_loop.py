@@ -1355,3 +1355,53 @@ def test_plain_tools_that_hang_after_stop_keep_no_other_from_starting() -> None:
         assert run(main()) == "quick"
     finally:
         release.set()
+
+
+def test_stop_cuts_off_a_hook_that_waits_before_a_request() -> None:
+    async def summarise(history: list[Message]) -> None:
+        await asyncio.sleep(3600)
+
+    desk = Desk()
+
+    async def main() -> Turn:
+        turn = run_turn(GO, Simulator(STORY).client(), desk.registry, hooks=Hooks(before_request=summarise))
+        asyncio.get_running_loop().call_later(0.01, turn.stop.request)
+        return await turn.run()
+
+    turn = run(main())
+    assert (turn.reason, turn.history) == ("stopped", GO)
+
+
+def test_stop_lets_a_hook_that_writes_something_down_finish() -> None:
+    written: list[Message] = []
+
+    async def journal(message: Message) -> None:
+        await asyncio.sleep(0.05)
+        written.append(message)
+
+    async def main() -> Turn:
+        turn = run_turn(GO, Simulator(["Hello."]).client(), Registry(), hooks=Hooks(after_message=journal))
+        asyncio.get_running_loop().call_later(0.02, turn.stop.request)
+        return await turn.run()
+
+    assert run(main()).reason == "stopped"
+    assert [message["content"] for message in written] == ["Hello."]
+
+
+def test_a_question_that_was_never_answered_started_nothing() -> None:
+    async def ask(tool: Any, input: dict[str, Any]) -> bool:
+        await asyncio.sleep(3600)
+        return True
+
+    desk = Desk()
+    script = [assistant("", call("w1", "write_file", path="c"))]
+    turn = run_turn(GO, Simulator(script).client(), desk.registry, policy=Policy(ask=ask))
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await turn.run()
+
+    run(main())
+    assert turn.history[-1]["content"] == INTERRUPT_NOTE
+    assert desk.log == []

@@ -95,9 +95,11 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
         ids = ", ".join(str(each["id"]) for each in kept) or "none"
         return Difference("the calls", ", ".join(each["id"] for each in asked), ids)
     right = pairing.repair(before).history
-    wanted = {each["function"]["arguments"] for message in right for each in calls_of(message)} - {"{}"}
-    if missing := sorted(wanted - {each["function"]["arguments"] for each in kept}):
-        return Difference("the arguments of a call", missing[0], "gone", "Only arguments that do not parse become {}.")
+    wanted = [each["function"]["arguments"] for message in right for each in calls_of(message)]
+    for expected, each in zip(wanted, kept, strict=True):
+        if each["function"]["arguments"] != expected:
+            why = "Only arguments that do not parse become {}, and nothing is guessed."
+            return Difference("the arguments of a call", expected, short(each["function"]["arguments"]), why)
     real = {message["content"] for message in before if message["role"] == "tool"}
     for expected, got in zip(_results(right), _results(after), strict=True):
         where = f"the result of {expected['tool_call_id']}"

@@ -147,6 +147,7 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
         try:
             self._turn = self._agent.send(text)
         except Exception as error:
+            self.input.value = text  # the words are not lost
             self._failed(error)
         else:
             self._task = self._loop.create_task(self._run(self._turn))

@@ -373,7 +373,7 @@ for message in agent.history:
 
 # %%
 panel.say("count to 1000")
-while agent.turn is first:
+while agent.turn is first or agent.history[-1]["role"] != "assistant":
     await asyncio.sleep(0.01)
 panel.stop()
 await panel.settled()
