@@ -19,8 +19,8 @@
 #
 # ← [The stream](03_stream.ipynb) · modules: `interrupt`, `pairing`, `steer`
 #
-# **The problem.** Somebody presses Stop while two tools are running. The model's message is half there, one tool call
-# has a result, the other never will, and the provider refuses such a conversation with every later request.
+# **The problem.** The model asked for two tools; your program runs them, one after the other, and somebody presses Stop in
+# between. One tool call has its result, the other never will, and the provider refuses such a conversation for good.
 
 # %%
 import asyncio
@@ -91,7 +91,7 @@ cut = [torn[0], assistant("First the tests.", torn[1]["tool_calls"][0], half), t
 print(await answer_to([*cut, user("go on")]))
 
 # %% [markdown]
-# There are three ways out. Two of them are wrong:
+# There are three ways out. The first makes the model forget what you have seen, the second is refused:
 
 # %%
 ways = {
@@ -117,7 +117,7 @@ for problem in pairing.problems(cut):
 
 # %% [markdown]
 # Then repair it: one result for every call, in call order, straight behind the call. `origin` says that no person and no
-# tool wrote it; it is not sent.
+# tool wrote it; it is not sent. Arguments that were cut short become `{}`: nobody guesses the rest.
 
 # %%
 mended = repair(cut)
@@ -158,7 +158,8 @@ draw.table(
 # %% [markdown]
 # ### Four policies
 #
-# Products do not agree on what to do. Here are four policies on one history: Stop fell between two tools.
+# Products do not agree on what to do. Here are four policies in a few lines each (the products do more), on one history:
+# Stop fell between two tools. The last column counts what the second exercise below asks of a note.
 
 # %%
 def refuse(history):
@@ -384,7 +385,8 @@ print(agent.turn.reason, "| counted to the end:", agent.history[-1]["content"].e
 # ### Why the cells say `await`
 #
 # A click is work for the same loop that runs the cell. Code that cannot `await` can call `run_sync`, and pays for it.
-# Measured: does a ticking task go on meanwhile? (In a child process: `nested` patches asyncio for good.)
+# Measured here: does a ticking task go on meanwhile? (In a child process: `nested` patches asyncio for good.) The last two
+# columns were seen in a real kernel (ipykernel 7.4).
 
 # %%
 async def others_go_on(way):
@@ -423,8 +425,7 @@ draw.table(rows, head=("way", "others go on", "a Stop button works", "the kernel
 
 
 # %% [markdown]
-# The last two columns were seen in a real kernel (ipykernel 7.4). `tests/test_widgets_kernel.py` repeats the clicks for
-# `await` and a task, and Interrupt for `await` and `run_sync`.
+# `tests/test_widgets_kernel.py` repeats the clicks for `await` and a task, and Interrupt for `await` and `run_sync`.
 #
 # ## Your turn
 #
@@ -447,8 +448,8 @@ def my_repair(history):
 check.repair(my_repair)
 
 # %% [markdown]
-# The last part is no test case: your function **repaired for a running agent**, and those are the provider's words.
-# Stuck? There are three hints, and a solution.
+# "In the live loop" is no test case: your function **repaired for a running agent**, and those are the provider's words.
+# Stuck? There are three hints, and a solution. (It leaves one bonus case open, too.)
 
 # %%
 # check.repair.hint(1)
@@ -460,7 +461,7 @@ source(check.repair.solution, fold="One solution")
 check.repair(check.repair.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** Put `my_repair` in here and watch it work:
+# **Then your code runs the agent.** This is the solution at work; put `my_repair` in its place and watch:
 
 # %%
 turn = await stream(check.repair.turn(check.repair.solution))
@@ -472,7 +473,7 @@ turn = await stream(check.repair.turn(check.repair.solution))
 #
 # Stop is not the only way to tear a history. A crash never reaches the code behind Stop, a session comes back from disk,
 # somebody pastes one. Before the request there is one place for all of them. It costs next to nothing, and it may run
-# again and again, since twice is once: the same history gives the same bytes, and the prompt cache stays warm.
+# again and again, since twice is once: the same history gives the same bytes.
 #
 # </details>
 #
