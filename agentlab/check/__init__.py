@@ -7,7 +7,8 @@
 from agentlab.check.interrupt import repair
 from agentlab.check.interrupt_steering import steering
 from agentlab.check.interrupt_wording import wording
+from agentlab.check.loop import list_dir
 from agentlab.check.report import Exercise, Finding, Hint, Live, Report
 from agentlab.check.stream import assembler
 
-__all__ = ["Exercise", "Finding", "Hint", "Live", "Report", "assembler", "repair", "steering", "wording"]
+__all__ = ["Exercise", "Finding", "Hint", "Live", "Report", "assembler", "list_dir", "repair", "steering", "wording"]

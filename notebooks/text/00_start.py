@@ -169,8 +169,8 @@ print("broken rules in the history:", pairing.problems(turn.history))
 # | events become a message | `assemble` | parallel tool calls melt into one | [03 The stream](03_stream.ipynb) |
 # | every call has its result | `pairing` | one Stop, and the provider refuses the conversation for good | [04 Interrupt](04_interrupt.ipynb) |
 # | Stop, and words slipped in | `interrupt`, `steer` | you wait, or you start again | [04 Interrupt](04_interrupt.ipynb) |
-# | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | |
-# | the one loop | `loop`, `watchdog` | it runs in circles at your expense | |
+# | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | [01 The loop](01_loop.ipynb) |
+# | the one loop | `loop`, `watchdog` | it runs in circles at your expense | [01 The loop](01_loop.ipynb) |
 # | a model to talk to | `provider`, `simulator` | you learn with a bill | |
 #
 # Every module stands alone: `from agentlab import pairing` works in your own agent, too.
@@ -191,4 +191,4 @@ else:
     print("AGENT_BASE_URL is not set: this cell stays offline.")
 
 # %% [markdown]
-# **Next:** [The stream](03_stream.ipynb), where a reply arrives in pieces that nobody has cut with care.
+# **Next:** [The loop](01_loop.ipynb), where the agent acts, and knows when to stop.
