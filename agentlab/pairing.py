@@ -1,7 +1,7 @@
 """Every tool call has exactly one result: find what breaks that rule in a history, and repair it.
 
 A chat API refuses a history with an unpaired call or result (HTTP 400), and refuses it again with every later
-request: one Ctrl+C at the wrong moment ends the conversation for good. (Seed 000, streaming and interruption; FACTS 1.)
+request: one Ctrl+C at the wrong moment ends the conversation for good. (Seed 000, streaming and interruption.)
 
 How a history is read:
 

@@ -57,7 +57,7 @@ class OutputBudget:
     def for_window(self, tokens: int, *, per_token: int = 4) -> OutputBudget:
         """This budget for a context window of so many tokens: 15 % of it a result, 30 % a batch, never more than now.
 
-        `per_token` is how many characters or bytes a token stands for. (FACTS: Reina scales so for small windows.)
+        `per_token` is how many characters or bytes a token stands for. (Seed 003: 15 % and 30 % for small windows.)
         """
         room = max(0, tokens) * per_token
         return replace(
