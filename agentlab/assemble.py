@@ -20,14 +20,12 @@ import reprlib
 from typing import Any
 
 from agentlab import jsonio
-from agentlab.errors import StreamError
+from agentlab.errors import KEPT, StreamError
 from agentlab.messages import Message, ToolCall
 
 _shown = reprlib.Repr()  # bounded in size and depth, whatever a server sends
 _shown.maxstring = 200
 _BESIDE = ("reasoning_content", "reasoning", "refusal")  # never mixed into the text
-
-_NEXT = "What had arrived was kept: try again, or say 'continue' to go on."
 
 
 def _mended(text: str) -> tuple[str, str]:
@@ -156,7 +154,7 @@ class Assembler:
         except (AttributeError, TypeError, ValueError, RecursionError):
             shown = _shown.repr(event)[:200]
             raise StreamError(
-                f"A chunk of the stream is no chat chunk: {shown}. {_NEXT}", partial=self.message()
+                f"A chunk of the stream is no chat chunk: {shown}. {KEPT}", partial=self.message()
             ) from None
         if error or (not choices and event.get("object") == "error"):
             raise StreamError(_what_failed(error or event), partial=self.message())
@@ -283,4 +281,4 @@ def _as_text(value: Any) -> str:
 def _what_failed(error: Any) -> str:
     said = (error.get("message") if isinstance(error, dict) else None) or error
     said = (said if isinstance(said, str) else _shown.repr(said))[:2000]
-    return f"The provider reported an error inside the stream: {said}. {_NEXT}"
+    return f"The provider reported an error inside the stream: {said}. {KEPT}"

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+KEPT = "What had arrived was kept: try again, or say 'continue' to go on."
+NOTHING_CAME = "Nothing had arrived: try again."
+
 
 class AgentLabError(Exception):
     """Base of all errors raised by agentlab."""

@@ -317,7 +317,7 @@ async def _run(turn: Turn, calls: list[ToolCall], registry: Registry, policy: Po
 
 
 def _cut_off(call: ToolCall) -> ToolResult:
-    text = "The reply was cut off at its length limit, so this call was not run. Make the call again, in smaller parts."
+    text = "The reply was cut off before its end, so this call was not run. Make the call again, in smaller parts."
     id, name, _ = read_call(call)
     return ToolResult(id, name, {}, "failed", text)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from agentlab.check.report import short
+from agentlab.check.report import Finding, blame, short
 
 
 class Difference(NamedTuple):
@@ -14,6 +15,29 @@ class Difference(NamedTuple):
     expected: str
     got: str
     why: str = ""
+
+
+def finding(
+    case: Any,
+    answer: Any,
+    run: Callable[[], Difference | None],
+    *,
+    fed: str,
+    instead: str,
+    bonus: bool = False,
+    why: str = "",
+) -> Finding:
+    """What came of one case: `run` gives the difference, or raises what the reader's code raised.
+
+    `instead` says what was expected where it raised; `why` is the case's own, for a difference that has none.
+    """
+    try:
+        found = run()
+    except Exception as error:
+        found = Difference("", instead, blame(error, answer))
+    if found is None:
+        return Finding(case.name, True, bonus)
+    return Finding(case.name, False, bonus, fed, found.where, found.expected, found.got, found.why or why)
 
 
 def difference(expected: Any, got: Any, where: str = "message()") -> Difference | None:

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from agentlab import pairing
-from agentlab.check.compare import Difference
+from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt_cases import CASES, Case, told
 from agentlab.check.interrupt_solution import repair as solution
 from agentlab.check.report import Exercise, Finding, Live, blame, short
@@ -39,14 +39,10 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    try:
-        found = _wrong(case, answer)
-    except Exception as error:
-        found = Difference("", "a history", blame(error, answer))
-    if found is None:
-        return Finding(case.name, True, case.bonus)
     fed = " | ".join(map(told, case.history))
-    return Finding(case.name, False, case.bonus, fed, found.where, found.expected, found.got, found.why or case.why)
+    return finding(
+        case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history", bonus=case.bonus, why=case.why
+    )
 
 
 def _wrong(case: Case, answer: Callable[[list[Message]], Any]) -> Difference | None:

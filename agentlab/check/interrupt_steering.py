@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab import pairing
-from agentlab.check.compare import Difference
+from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import files, run_live
 from agentlab.check.interrupt_cases import FAILED, GO, READ, A, B, told
 from agentlab.check.interrupt_solution import steering as solution
-from agentlab.check.report import Exercise, Finding, Live, blame, short
+from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.check.stream import FILES
 from agentlab.errors import AgentLabError
 from agentlab.loop import Hooks, Turn, run_turn
@@ -60,15 +60,9 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    try:
-        found = _wrong(case, answer)
-    except Exception as error:
-        found = Difference("", "a history", blame(error, answer))
-    if found is None:
-        return Finding(case.name, True)
     words = f"words: {', '.join(case.words) or 'none'}"
     fed = " | ".join([*map(told, case.history), *map(told, case.results), words])
-    return Finding(case.name, False, False, fed, found.where, found.expected, found.got, found.why)
+    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history")
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:

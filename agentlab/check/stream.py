@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentlab import jsonio
-from agentlab.check.compare import Difference
+from agentlab.check.compare import finding
 from agentlab.check.report import Exercise, Finding, Live, blame
 from agentlab.check.stream_cases import CASES, Case, Event, told
 from agentlab.check.stream_solution import Solution
@@ -36,14 +36,16 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    try:
-        found = case.run(case, answer)
-    except Exception as error:
-        found = Difference("", jsonio.dumps(case.message), blame(error, answer))
-    if found is None:
-        return Finding(case.name, True, case.bonus)
     fed = " | ".join(map(told, case.events))
-    return Finding(case.name, False, case.bonus, fed, found.where, found.expected, found.got, found.why or case.why)
+    return finding(
+        case,
+        answer,
+        lambda: case.run(case, answer),
+        fed=fed,
+        instead=jsonio.dumps(case.message),
+        bonus=case.bonus,
+        why=case.why,
+    )
 
 
 class Adapter:

@@ -15,6 +15,8 @@ import httpx
 from agentlab import jsonio
 from agentlab.assemble import Assembler
 from agentlab.errors import (
+    KEPT,
+    NOTHING_CAME,
     AgentLabError,
     ProviderError,
     ProviderRefused,
@@ -38,8 +40,6 @@ _MAX_WHOLE_BYTES = 64 * 1024 * 1024
 _SECRET_CHARS = 8
 _CONNECT_S = 15.0
 
-KEPT = "What had arrived was kept: try again, or say 'continue' to go on."
-NOTHING_CAME = "Nothing had arrived: try again."
 _HEAD_BYTES = 200
 _FIELDS = (b":", b"data", b"event", b"id", b"retry", b"\xef\xbb\xbf")
 
