@@ -35,7 +35,14 @@ class StopRequested(AgentLabError):
 
 
 class ToolError(AgentLabError):
-    """A tool handler's own failure. Its text goes to the model, so it ends with the next step."""
+    """A tool handler's own failure. Its text goes to the model, so it ends with the next step.
+
+    `output_path` names the file that holds the whole output, where the tool has saved one.
+    """
+
+    def __init__(self, message: str, *, output_path: str | None = None) -> None:
+        super().__init__(message)
+        self.output_path = output_path
 
 
 class ProviderError(AgentLabError):

@@ -2,7 +2,8 @@
 
 1. An **anchor** (an error, a warning, a summary) stays, with `context` lines on both sides.
 2. A **trace** (stack frames, quoted source) stays whole where it touches a line that stays.
-3. Everything else is **noise**: a run of three lines or more becomes `… [N lines omitted]`.
+3. A **stamp**, the line in which `run_shell` says how the command ended, stays, but does not make a log worth folding.
+4. Everything else is **noise**: a run of three lines or more becomes `… [N lines omitted]`.
 
 Two safeguards: a short text is left alone, and so is one where folding gains too little. Call `fold` for tools that
 declare `log` only, and keep the text that it was given: nothing else brings the omitted lines back.
@@ -42,6 +43,7 @@ _TRACE = re.compile(
     """,
     re.VERBOSE,
 )
+_STAMP = re.compile(r"\[(?:exit code \d|ended by signal \d|killed at the time limit|something that the command )")
 _NUMBER = re.compile(r"\b(?:0x[0-9a-f]++|(?=[a-f]*+\d)[0-9a-f]++)\b|\d++", re.IGNORECASE | re.ASCII)
 
 
@@ -123,7 +125,10 @@ def _kinds(lines: list[str]) -> list[str]:
         # The source that Python quotes under a frame is indented by four blanks or more.
         frame = bool(_FRAME.match(line)) or (frame and line.startswith("    "))
         anchor = _ANCHOR.search(line.lower()) or _SUMMARY.match(line)
-        kinds.append("anchor" if anchor else "trace" if frame or _TRACE.match(line) else "noise")
+        if _STAMP.match(line):
+            kinds.append("stamp")
+        else:
+            kinds.append("anchor" if anchor else "trace" if frame or _TRACE.match(line) else "noise")
     return kinds
 
 
@@ -132,7 +137,7 @@ def _kept(lines: list[str], context: int) -> list[bool]:
     kinds = _kinds(lines)
     if "anchor" not in kinds:
         return [True] * len(lines)
-    kept = [False] * len(lines)
+    kept = [kind == "stamp" for kind in kinds]
     done = 0
     for i, kind in enumerate(kinds):
         if kind == "anchor":

@@ -1,7 +1,8 @@
 """Messages as plain dicts in the OpenAI chat shape: builders, atomic groups, wire form, canonical JSON and its size.
 
-One extra key, `origin`, marks messages that no person wrote (`"watchdog"`, `"compaction"`, `"repair"`, ...).
-Only `wire` takes it off. Nothing here changes what it is given. (Seed 001, "groups".)
+Two extra keys are ours: `origin` marks messages that no person wrote (`"watchdog"`, `"compaction"`, `"repair"`, ...),
+`output_path` names the file that holds the whole of a tool's output. Only `wire` takes them off.
+Nothing here changes what it is given. (Seed 001, "groups".)
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab import jsonio
+
+OWN_KEYS = frozenset({"origin", "output_path"})
 
 Message = dict[str, Any]
 ToolCall = dict[str, Any]
@@ -77,8 +80,8 @@ def groups(history: Sequence[Message]) -> list[Group]:
 
 
 def wire(history: Iterable[Message]) -> list[Message]:
-    """The history as a provider may see it: copies without the `origin` key."""
-    return [{key: value for key, value in message.items() if key != "origin"} for message in history]
+    """The history as a provider may see it: copies without `origin` and `output_path`."""
+    return [{key: value for key, value in message.items() if key not in OWN_KEYS} for message in history]
 
 
 def canonical_json(obj: Any) -> str:

@@ -264,7 +264,8 @@ class _Reading:
                 self.fault(index, "duplicate" if given in results else "orphan", given)
                 if self.keep_orphans and message.get("origin") != "repair" and (given, _text(content)) not in said:
                     heading = f"Output of the tool call {given!r}, which has no place as its result"
-                    self.sent.append(_as_text(heading, content))
+                    saved = {key: message[key] for key in ("output_path",) if key in message}  # its file must stay
+                    self.sent.append(_as_text(heading, content) | saved)
             elif self.roles[index]:
                 if index < reach:
                     self.fault(index, "between")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import re
 import signal
 import subprocess
 import time
@@ -22,6 +21,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL
+from typing import Protocol
+
+from agentlab.terminal import clean, decode
 
 MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
@@ -32,14 +34,6 @@ _LOOK_S = 0.02  # between two looks at who is left
 
 Shell = subprocess.Popen[bytes]
 
-_ANSI = re.compile(
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]"  # colours, moves of the cursor
-    r"|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # strings: window titles, links
-    r"|[ -/]*[0-~]"  # character sets, and whatever was cut short
-    r"|)"
-)  # ECMA-48; after this no ESC is left
-
 
 @dataclass(frozen=True)
 class Ended:
@@ -49,6 +43,12 @@ class Ended:
     exit_code: int | None
     left_running: bool = False
     """The shell ended, but something that it had started was still running, and was ended."""
+
+
+class Receiver(Protocol):
+    """What takes a command's output, piece by piece, as it comes."""
+
+    def add(self, data: bytes) -> None: ...
 
 
 class Kept:
@@ -86,38 +86,26 @@ def _first_start(data: bytes) -> int:
     return next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
-def decode(data: bytes) -> str:
-    """Bytes of a command as text: a byte that is no UTF-8 becomes U+FFFD."""
-    return data.decode("utf-8", "replace")
-
-
-def clean(text: str) -> str:
-    """What a terminal would show in the end: without colour codes, and of redrawn lines only the last state."""
-    text = _ANSI.sub("", text)
-    if "\r" not in text:
-        return text
-    lines = (line.rstrip("\r") for line in text.split("\n"))  # of CRLF, and of a redraw that nothing followed
-    return "\n".join(line.rsplit("\r", 1)[-1] for line in lines)
-
-
 async def run(
     command: str,
     *,
     cwd: Path,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
+    into: Receiver | None = None,
     limit: int = MAX_OUTPUT_BYTES,
     grace_s: float = _GRACE_S,
 ) -> Ended:
     """Run a command in a shell, with stdout and stderr in one text, no input, at most `timeout_s` seconds.
 
-    Of the output `limit` bytes are kept. What the shell leaves behind has `grace_s` seconds to close the output, and
-    then again to heed SIGTERM. A cancellation (Stop, Interrupt) ends the session and passes on. Raises OSError or
-    ValueError when the command cannot be started: no such folder, too long, a NUL in it.
+    Of the output `limit` bytes are kept; or all of it goes `into` a receiver, and `Ended.output` is empty. What the
+    shell leaves behind has `grace_s` seconds to close the output, and then again to heed SIGTERM. A cancellation (Stop,
+    Interrupt) ends the session and passes on. Raises OSError or ValueError when the command cannot be started: no such
+    folder, too long, a NUL in it.
     """
     kept = Kept(limit)
     exit_code: int | None = None
-    with _pipe_into(kept) as (write_end, closed):
+    with _pipe_into(into or kept) as (write_end, closed):
         shell = _start(command, write_end, cwd=cwd, env=env)  # from here on until the `try` nothing can cancel us
         try:
             async with asyncio.timeout(timeout_s):
@@ -136,7 +124,7 @@ async def run(
 
 
 @contextmanager
-def _pipe_into(kept: Kept) -> Iterator[tuple[int, asyncio.Event]]:
+def _pipe_into(kept: Receiver) -> Iterator[tuple[int, asyncio.Event]]:
     """The end to write to, and an event for when nobody holds it any more.
 
     asyncio's own would be waited for until everybody has let go of it.

@@ -25,7 +25,7 @@ from agentlab.tools import ToolResult
 
 __all__ = [
     "BatchBudget", "Collected", "Ends", "OutputBudget", "Saved", "Sink", "SpillError", "SpillStore",
-    "apply_budget", "collect", "excerpt", "not_saved", "pointer", "shortened", "size",
+    "apply_budget", "collect", "excerpt", "name_of", "not_saved", "pointer", "shortened", "size",
 ]  # fmt: skip
 
 Mode = Literal["head", "tail"]

@@ -18,7 +18,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
@@ -62,8 +62,19 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class Output:
+    """What a handler returns when it has saved its whole output in a file: the text for the model, and the file."""
+
+    text: str
+    output_path: str | None = None
+
+
+@dataclass(frozen=True)
 class ToolResult:
-    """What came of one call. `input` is what the handler was given; `output` is the text for the model."""
+    """What came of one call. `input` is what the handler was given; `output` is the text for the model.
+
+    `output_path` names the file that holds the whole output, where only a part of it stands in `output`.
+    """
 
     call_id: str
     name: str
@@ -74,9 +85,16 @@ class ToolResult:
     output_path: str | None = None
 
     def message(self) -> Message:
-        """The tool message that answers the call. After an interrupt no tool wrote it, and its `origin` says so."""
+        """The tool message that answers the call, with our own keys where they say something.
+
+        After an interrupt no tool wrote it, and its `origin` says so. `output_path` keeps the file from being collected.
+        """
         message = tool_message(self.call_id, self.output)
-        return {**message, "origin": "repair"} if self.status == "interrupted" else message
+        if self.status == "interrupted":
+            message["origin"] = "repair"
+        if self.output_path is not None:
+            message["output_path"] = self.output_path
+        return message
 
 
 class Registry:
@@ -183,13 +201,13 @@ class Registry:
         except ToolError as error:
             return ToolResult(id, name, {}, "failed", str(error), tool.spillable)
         entered = partial(on_start, id) if on_start else lambda: None
-        outcome = await _run(tool, input, stop or Stop(), policy or Policy(), entered)
-        return ToolResult(id, name, input, *outcome, tool.spillable)
+        status, output = await _run(tool, input, stop or Stop(), policy or Policy(), entered)
+        return ToolResult(id, name, input, status, output.text, tool.spillable, output.output_path)
 
 
 async def _run(
     tool: Tool, input: dict[str, Any], stop: Stop, policy: Policy, entered: Callable[[], object]
-) -> tuple[Status, str]:
+) -> tuple[Status, Output]:
     started = False
     try:
         async with stop.scope():
@@ -197,24 +215,26 @@ async def _run(
             if stop.requested:  # while the question was open
                 raise StopRequested
             if not permitted:
-                return "rejected", (
+                return "rejected", Output(
                     f"Permission to run {tool.name} with this input was refused, so it did not run. "
                     "Do not try it again unchanged: go on without it, or ask the user."
                 )
             started = True
             entered()
             output = await _call(tool.handler, input)
-        return "completed", _text(output)
+        if isinstance(output, Output):
+            return "completed", replace(output, text=_text(output.text))
+        return "completed", Output(_text(output))
     except StopRequested:
-        return "interrupted", UNKNOWN_NOTE if started else INTERRUPT_NOTE
+        return "interrupted", Output(UNKNOWN_NOTE if started else INTERRUPT_NOTE)
     except ToolError as error:
-        return "failed", str(error)
+        return "failed", Output(str(error), error.output_path)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
             raise  # somebody cancelled us; otherwise something inside the handler was cancelled
         said = "".join(traceback.format_exception_only(error)).strip()
-        return "failed", f"{tool.name} failed: {said}. Check the input before you try again."
+        return "failed", Output(f"{tool.name} failed: {said}. Check the input before you try again.")
 
 
 async def _call(handler: Handler, input: dict[str, Any]) -> Any:

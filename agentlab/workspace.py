@@ -18,7 +18,7 @@ import secrets
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -26,8 +26,10 @@ from typing import Annotated, Any, BinaryIO, Literal
 
 from agentlab import process
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.spill import OutputBudget, SpillStore
+from agentlab.spool import Spool, Spooled
 from agentlab.textfile import BOM, apply_edit, is_text, numbered, read_edit
-from agentlab.tools import Registry, Tool
+from agentlab.tools import Output, Registry, Tool
 
 SHELL_SECONDS = 30
 SHELL_SECONDS_MAX = 600
@@ -42,7 +44,8 @@ class Workspace:
     """One folder and its five tools. `reach="anywhere"` opens the file tools to all paths, on purpose.
 
     `env` is the environment of shell commands: by default this process's, without variables that end in `API_KEY`.
-    Raises AgentLabError when the folder does not exist.
+    With a `store`, an output of any size is kept whole: what is too large for memory goes straight to a file there, and
+    the model gets an excerpt of `budget.preview`. Without one, the middle of an output above 8 MiB is dropped. Raises AgentLabError when the folder does not exist.
     """
 
     def __init__(
@@ -51,11 +54,15 @@ class Workspace:
         *,
         reach: Literal["inside", "anywhere"] = "inside",
         env: Mapping[str, str] | None = None,
+        store: SpillStore | None = None,
+        budget: OutputBudget | None = None,
     ) -> None:
         self.root = Path(root).resolve()
         if not self.root.is_dir():
             raise AgentLabError(f"There is no folder {str(root)!r} to work in. Create it first.")
         self._reach = reach
+        self._store = store
+        self._budget = budget or OutputBudget()
         inherited = {name: value for name, value in os.environ.items() if not name.upper().endswith("API_KEY")}
         self._env = inherited if env is None else dict(env)
 
@@ -153,28 +160,26 @@ class Workspace:
         self,
         command: str,
         timeout_s: Annotated[int, f"time limit in seconds, at most {SHELL_SECONDS_MAX}"] = SHELL_SECONDS,
-    ) -> str:
+    ) -> Output:
         """Run one shell command in the folder; returns stdout and stderr. Commands get no input."""
         if not _text("command", command).strip():
             raise ToolError("command must not be empty. Send the call again with a shell command.")
         seconds = min(max(_whole("timeout_s", timeout_s, SHELL_SECONDS), 1), SHELL_SECONDS_MAX)
-        try:
-            ended = await process.run(command, cwd=self.root, timeout_s=seconds, env=self._env)
-        except (OSError, ValueError) as error:  # its folder is gone, it is too long, it holds a NUL
-            why = error.strerror if isinstance(error, OSError) else "it holds characters that no command can hold"
-            raise ToolError(f"The command was not started: {why}. Write a script file, and run that.") from None
-        output = ended.output.rstrip("\n") or "(no output)"
+        with Spool(self._store, self._budget) if self._store else nullcontext() as spool:
+            try:
+                ended = await process.run(command, cwd=self.root, timeout_s=seconds, env=self._env, into=spool)
+            except (OSError, ValueError) as error:  # its folder is gone, it is too long, it holds a NUL
+                why = error.strerror if isinstance(error, OSError) else "it holds characters that no command can hold"
+                raise ToolError(f"The command was not started: {why}. Write a script file, and run that.") from None
+            problem = _problem(ended.exit_code, seconds)
+            spooled = spool.close("tail" if problem else "head") if spool else Spooled(ended.output)
+        said = [spooled.text.rstrip("\n") or "(no output)"]
         if ended.left_running:
-            output += "\n[something that the command had started was still running, and was ended with it]"
-        if ended.exit_code is None:
-            raise ToolError(
-                f"{output}\n[killed at the time limit of {seconds} s: give it a longer timeout_s, or less to do]"
-            )
-        if ended.exit_code < 0:
-            raise ToolError(f"{output}\n[ended by signal {-ended.exit_code}: {signal.strsignal(-ended.exit_code)}]")
-        if ended.exit_code > 0:
-            raise ToolError(f"{output}\n[exit code {ended.exit_code}]")
-        return output
+            said.append("[something that the command had started was still running, and was ended with it]")
+        said += filter(None, [problem, spooled.note])
+        if problem:
+            raise ToolError("\n".join(said), output_path=spooled.path)
+        return Output("\n".join(said), spooled.path)
 
     def _resolve(self, path: str) -> Path:
         try:
@@ -238,6 +243,15 @@ def _telling(doing: str, so_far: str = "") -> Iterator[None]:
         raise ToolError(
             f"Cannot {doing}: {error.strerror or error}. {so_far}Check the path with list_dir, or ask the user."
         ) from None
+
+
+def _problem(exit_code: int | None, seconds: int) -> str:
+    """What the model is told of a command that did not end well; "" when it did."""
+    if exit_code is None:
+        return f"[killed at the time limit of {seconds} s: give it a longer timeout_s, or less to do]"
+    if exit_code < 0:
+        return f"[ended by signal {-exit_code}: {signal.strsignal(-exit_code)}]"
+    return f"[exit code {exit_code}]" if exit_code else ""
 
 
 def _require_file(path: str, target: Path) -> None:

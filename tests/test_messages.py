@@ -146,14 +146,18 @@ def test_many_results_are_linear() -> None:
 
 
 @given(histories, st.data())
-def test_wire_takes_off_origin_and_nothing_else(history: list[Message], draws: st.DataObject) -> None:
+def test_wire_takes_off_our_own_keys_and_nothing_else(history: list[Message], draws: st.DataObject) -> None:
     history = [message | draws.draw(st.sampled_from([{}, {"name": "n"}, {"origins": 1}])) for message in history]
     marked = copy.deepcopy(history)
     for message in marked:
         if draws.draw(st.booleans()):
             message["origin"] = "compaction"
+        if draws.draw(st.booleans()):
+            message["output_path"] = "spill/0001-9f2c41d07a.txt"
     before = copy.deepcopy(marked)
-    bare = [{key: value for key, value in message.items() if key != "origin"} for message in history]
+    bare = [
+        {key: value for key, value in message.items() if key not in ("origin", "output_path")} for message in history
+    ]
     assert wire(marked) == bare
     assert marked == before
     for sent in wire(marked):

@@ -630,3 +630,9 @@ def test_fifty_thousand_messages(shape: str) -> None:
         fixed = repair(history)
         assert (problems(history) == []) == (shape == "sound")
         assert problems(fixed.history) == []
+
+
+def test_the_file_of_an_orphan_is_still_pointed_to() -> None:
+    orphan = {**tool("gone", "both ends"), "output_path": "spill/0001.txt"}
+    sent = repair([user("x"), orphan]).history[-1]
+    assert (sent["role"], sent["output_path"]) == ("user", "spill/0001.txt")

@@ -21,7 +21,7 @@ from agentlab.interrupt import Stop
 from agentlab.messages import assistant, call, user
 from agentlab.pairing import INTERRUPT_NOTE, UNKNOWN_NOTE, problems
 from agentlab.permissions import Policy, Rule
-from agentlab.tools import Registry, Tool, ToolResult, read_call
+from agentlab.tools import Output, Registry, Tool, ToolResult, read_call
 
 ANYTHING = Policy(default="allow")
 
@@ -655,3 +655,22 @@ def _alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+# ---------------------------------------------------------------- a handler that has saved its output itself
+
+
+def test_a_handler_may_say_in_which_file_its_whole_output_is() -> None:
+    def long() -> Output:
+        """Long."""
+        return Output("both ends \ud83d", "spill/0001.txt")
+
+    def broken() -> Output:
+        """Fails late."""
+        raise ToolError("the end\n[exit code 1]", output_path="spill/0002.txt")
+
+    done, failed = dispatch(long), dispatch(broken)
+    assert (done.status, done.output, done.output_path) == ("completed", "both ends \ufffd", "spill/0001.txt")
+    assert (failed.status, failed.output_path) == ("failed", "spill/0002.txt")
+    said = {"role": "tool", "tool_call_id": "c1", "content": "both ends \ufffd"}
+    assert done.message() == {**said, "output_path": "spill/0001.txt"}

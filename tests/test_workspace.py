@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +23,13 @@ from hypothesis import strategies as st
 from test_process import asleep, gone, nap
 
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.interrupt import Stop
 from agentlab.loop import Called, Done, Finished, run_turn
 from agentlab.messages import assistant, call, user
 from agentlab.pairing import INTERRUPT_NOTE, UNKNOWN_NOTE, problems
 from agentlab.permissions import Policy
 from agentlab.simulator import Simulator
+from agentlab.spill import SpillStore
 from agentlab.tools import Registry, ToolResult
 from agentlab.workspace import EDIT_BYTES, LIST_ENTRIES, READ_LINES, Workspace
 
@@ -739,3 +742,58 @@ def test_a_turn_that_is_ended_in_a_command_can_go_on(space: Workspace, end: Any,
 
     after = run(go_on())
     assert (after.reason, after.history[-1]["content"]) == ("done", "I was stopped.")
+
+
+# ---------------------------------------------------------------- outputs of any size
+
+
+def test_with_a_store_a_stopped_command_leaves_no_half_file(tmp_path: Path) -> None:
+    store = SpillStore(tmp_path / "spill", base=tmp_path)
+    registry = Registry(Workspace(tmp_path, store=store).tools())
+
+    async def main() -> ToolResult:
+        stop = Stop()
+        running = asyncio.create_task(
+            registry.dispatch(call("c", "run_shell", command="yes"), stop=stop, policy=Policy(default="allow"))
+        )
+        while not list((tmp_path / "spill").glob(".*.part")):  # noqa: ASYNC110 -- a command fills it
+            await asyncio.sleep(0.01)
+        stop.request()
+        return await running
+
+    assert run(main()).status == "interrupted"
+    assert list((tmp_path / "spill").iterdir()) == []
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak of memory is read from /proc")
+def test_a_gigabyte_is_whole_on_disk_in_bounded_memory(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, pathlib, re, sys\n"
+        "from agentlab.spill import SpillStore\n"
+        "from agentlab.workspace import Workspace\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "tools = Workspace(root, store=SpillStore(root / 'spill', base=root))\n"
+        "command = \"yes 'a line of a very long log' | head -c 1000000000\"\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "before = peak()\n"  # ru_maxrss would be the parent's, when that is larger
+        "output = asyncio.run(tools.run_shell(command, 600))\n"
+        "grown = peak() - before\n"
+        "line, rest = b'a line of a very long log\\n', 1_000_000_000\n"
+        "with open(root / output.output_path, 'rb') as file:\n"
+        "    while block := file.read(26 * 40_000):\n"
+        "        assert block == (line * 40_000)[:len(block)]\n"
+        "        rest -= len(block)\n"
+        "assert rest == 0 and len(output.text) < 2_300, (rest, output.text)\n"
+        "print(f'1 GB spilled, {grown / 1024:.0f} MiB more memory at its peak')\n"
+        "assert grown < 60_000, grown\n"  # KiB
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        check=True,
+        cwd=Path(__file__).parents[1],
+        timeout=600,
+        capture_output=True,
+        text=True,
+    )
+    print(done.stdout)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentlab import jsonio
-from agentlab.messages import Message, calls_of
+from agentlab.messages import OWN_KEYS, Message, calls_of
 from agentlab.simulator.dialect import Refusal, Request
 
 _KEYS = (
@@ -117,7 +117,8 @@ def _message(message: Any, where: str, position: int) -> Iterator[Refusal]:
     role = message["role"]
     if not isinstance(role, str) or role not in _MESSAGE_KEYS:
         yield _value(f"{where}.role", role, tuple(_MESSAGE_KEYS))
-    hint = "`origin` is agentlab's own mark: send messages.wire(history)." if "origin" in message else ""
+    own = [f"`{key}`" for key in sorted(OWN_KEYS & message.keys())]
+    hint = f"{' and '.join(own)}: agentlab's own mark, send messages.wire(history)." if own else ""
     yield from _unknown(message, _MESSAGE_KEYS[role], where, hint)
     yield from _calls(message, where)
     content = message.get("content")
