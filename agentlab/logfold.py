@@ -65,8 +65,12 @@ class Folded:
         from agentlab import draw
 
         parts = [("shown", self.lines_out, "kept"), ("folded away", self.lines_in - self.lines_out, "dropped")]
-        style = "white-space:pre-wrap;overflow-wrap:break-word;font-family:monospace;font-size:12px"
-        return draw.html(draw.bar(parts, unit="lines"), draw.element("div", self.content, style=style))._repr_html_()
+        style = "white-space:pre-wrap;overflow-wrap:break-word;font-family:monospace;font-size:12px;line-height:1.35"
+        text = draw.element("div", self.content, style=f"{style};max-height:360px;overflow:auto")
+        return draw.html(draw.bar(parts, unit="lines"), text)._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"Folded({self.lines_in} lines -> {self.lines_out}, {self.savings:.1%} of the characters gone)"
 
 
 def fold(

@@ -74,12 +74,16 @@ class BatchBudget:
     after: int
     spilled: list[str]
 
+    def __repr__(self) -> str:
+        return f"BatchBudget({len(self.results)} results, {self.before} -> {self.after}, spilled={self.spilled})"
+
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        fates = ["pointer" if result.output_path else "kept" for result in self.results]
-        caption = f"{self.before:,} before, {self.after:,} after, {len(self.spilled)} spilled"
-        return draw.strip([result.message() for result in self.results], fates=fates, caption=caption)._repr_html_()
+        looks = ["pointer" if result.output_path else "kept" for result in self.results]
+        parts = [(result.name, len(result.output), look) for result, look in zip(self.results, looks, strict=True)]
+        said = f"{draw.number(self.before)} before, {draw.number(self.after)} after, {len(self.spilled)} spilled"
+        return draw.html(draw.bar(parts, unit="characters"), said)._repr_html_()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ from agentlab.check.interrupt_steering import steering
 from agentlab.check.interrupt_wording import wording
 from agentlab.check.loop import list_dir
 from agentlab.check.report import Exercise, Finding, Hint, Live, Report
+from agentlab.check.spill import tail_excerpt
+from agentlab.check.spill_collector import collector
 from agentlab.check.stream import assembler
 
-__all__ = ["Exercise", "Finding", "Hint", "Live", "Report", "assembler", "list_dir", "repair", "steering", "wording"]
+__all__ = [
+    "Exercise", "Finding", "Hint", "Live", "Report",
+    "assembler", "collector", "list_dir", "repair", "steering", "tail_excerpt", "wording",
+]  # fmt: skip

@@ -171,6 +171,7 @@ print("broken rules in the history:", pairing.problems(turn.history))
 # | Stop, and words slipped in | `interrupt`, `steer` | you wait, or you start again | [04 Interrupt](04_interrupt.ipynb) |
 # | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | [01 The loop](01_loop.ipynb) |
 # | the one loop | `loop`, `watchdog` | it runs in circles at your expense | [01 The loop](01_loop.ipynb) |
+# | long outputs become files, logs are folded | `spill`, `logfold` | one `cat`, and the window is full | [02 Tool output](02_spill.ipynb) |
 # | a model to talk to | `provider`, `simulator` | you learn with a bill | |
 #
 # Every module stands alone: `from agentlab import pairing` works in your own agent, too.

@@ -468,4 +468,4 @@ else:
     print("AGENT_BASE_URL is not set: this cell stays offline.")
 
 # %% [markdown]
-# **Next:** [The stream](03_stream.ipynb), where a reply arrives in pieces that nobody has cut with care.
+# **Next:** [Tool output](02_spill.ipynb), which can be larger than all that a model can read.

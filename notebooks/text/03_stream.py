@@ -17,7 +17,7 @@
 # %% [markdown]
 # # The stream: from bytes to a message
 #
-# ← [The loop](01_loop.ipynb) · modules: `sse`, `assemble`
+# ← [Tool output](02_spill.ipynb) · modules: `sse`, `assemble`
 #
 # **The problem.** A reply does not arrive as a message: it arrives as bytes, and the network cuts them wherever it likes,
 # inside a line, inside JSON, inside one letter. Put together carelessly, it loses words, and sometimes a whole tool call.

@@ -11,12 +11,14 @@ import hashlib
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from agentlab.spill import OutputBudget, SpillStore, apply_budget, excerpt
+from agentlab.spool import Spool
 from agentlab.tools import ToolResult
 
 CHUNK_BYTES = 64 * 1024
@@ -61,6 +63,25 @@ def _by_hand(text: str, path: Path) -> None:
     path.write_bytes(data)
 
 
+def peaks(text: str, folder: Path) -> list[tuple[str, Callable[[], object]]]:
+    """What must hold the whole text, and what must not."""
+    data = text.encode()
+    store = SpillStore(folder / "peak")
+    results = [ToolResult("call_1", "run_shell", {}, "completed", text)]
+
+    def streamed() -> None:
+        with Spool(store, OutputBudget()) as spool:
+            for at in range(0, len(data), CHUNK_BYTES):
+                spool.add(data[at : at + CHUNK_BYTES])
+            spool.close()
+
+    return [
+        ("b''.join of the pieces, decoded", lambda: data[:-1].decode()),
+        ("apply_budget, spilled", lambda: apply_budget(results, OutputBudget(), store)),
+        ("Spool: from the pipe to the file", streamed),
+    ]
+
+
 def main() -> None:
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else 50) * 1e6)
     for name, line in (("ASCII", "row 26830: id=187810 status=active\n"), ("mixed", "row 26830: 東京 é 🟡 active\n")):
@@ -70,6 +91,12 @@ def main() -> None:
             for what, work in rows(text, Path(folder)):
                 taken = best(work)
                 print(f"{what:36} {taken * 1000:9.3f} {size / 1e6 / taken:12,.0f}")
+            print(f"{'more memory at its peak':36} {'MB':>9}")
+            for what, work in peaks(text, Path(folder)):
+                tracemalloc.start()
+                work()
+                print(f"{what:36} {tracemalloc.get_traced_memory()[1] / 1e6:9.1f}")
+                tracemalloc.stop()
 
 
 if __name__ == "__main__":
