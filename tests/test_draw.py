@@ -507,3 +507,47 @@ def test_a_sequence_has_arrows_in_both_directions_and_lost_ones() -> None:
     assert text.startswith("clientserver")
     assert sum("dashed" in s.get("border-top", "") for s in styles(picture)) == 4
     assert repr(picture) == "<sequence: 5 messages between client and server>"
+
+
+# ---------------------------------------------------------------- charts
+
+
+def test_a_chart_has_one_column_per_value_and_one_scale():
+    drawn = draw.chart({"without": [10, 20, 40], "with": [10, 20]}, unit="tokens", limit=(30, "the window"))
+    markup = str(drawn)
+    heights = re.findall(r"height:([\d.]+)%", markup)
+    assert heights == ["25", "50", "100", "25", "50"]
+    assert "without: 3 values, at most 40 tokens, 40 tokens at the end" in markup
+    assert "┄ the window: 30 tokens" in markup
+    assert markup.count("linear-gradient") == 2
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.lists(st.floats(-1e9, 1e9), max_size=1_000), max_size=4),
+    st.none() | st.floats(0, 1e9),
+)
+def test_any_numbers_make_a_chart_of_bounded_size(series, limit):
+    markup = str(draw.chart(series, limit=None if limit is None else (limit, "limit <b>")))
+    assert len(markup) < 600_000
+    assert "<b>" not in markup
+    assert "nan" not in markup
+
+
+def test_of_many_values_the_largest_are_seen():
+    values = [1.0] * 1_000
+    values[501] = 500.0
+    assert "height:100%" in str(draw.chart({"a": values, "b": [1.0] * 10}))
+    assert str(draw.chart({"a": values})).count("title=") == 334
+
+
+def test_heat_frames_the_smallest_of_each_column():
+    drawn = str(draw.heat([[1, 9], [2, 3]], rows=["a", "b"], columns=["x", "y"], corner="<c>"))
+    cells = re.findall(r"border:(2px solid [^;]+);[^>]*>([\d.]+)<", drawn)
+    assert cells == [
+        ("2px solid #1b1b1b", "1"),
+        ("2px solid transparent", "9"),
+        ("2px solid transparent", "2"),
+        ("2px solid #1b1b1b", "3"),
+    ]
+    assert "&lt;c&gt;" in drawn
+    assert draw.heat([], rows=[], columns=[])

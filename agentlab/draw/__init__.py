@@ -4,12 +4,14 @@
 |---|---|
 | `base` | `Html`, `escape`, `element`, `html`, `number`, and the palette of roles and fates |
 | `pieces` | `bar`, `table`, `columns`, `sequence` |
+| `chart` | `chart`, numbers over time, and `heat`, numbers over two settings |
 | `contextstrip` | `strip`, the picture that runs through the whole book |
 | `bytesview` | `bytes_view`, `cut_kind` |
 """
 
 from agentlab.draw.base import FATES, ROLES, Html, Ink, element, escape, html, number
 from agentlab.draw.bytesview import CUTS, bytes_view, cut_kind
+from agentlab.draw.chart import chart, heat
 from agentlab.draw.contextstrip import strip
 from agentlab.draw.pieces import bar, columns, sequence, table
 
@@ -21,10 +23,12 @@ __all__ = [
     "Ink",
     "bar",
     "bytes_view",
+    "chart",
     "columns",
     "cut_kind",
     "element",
     "escape",
+    "heat",
     "html",
     "number",
     "sequence",

@@ -82,6 +82,7 @@ FATES = _inks(
     Ink("cached", "=", "#79cfc4"),
     Ink("paid again", "$", "#ffa66b", "dotted"),
     Ink("pointer", "→", "#a8c7fa", "dashed"),
+    Ink("pinned", "!", "#f9c6d9", "solid"),
     Ink("repaired", "+", "#f4e36d", "dotted"),
 )
 OTHER = Ink("other", "?", "#cccccc", "dotted")
