@@ -11,6 +11,7 @@ from agentlab import jsonio
 from agentlab.messages import Message
 from agentlab.simulator import anthropic_rules
 from agentlab.simulator.anthropic_rules import Block, blocks_of, sign
+from agentlab.simulator.cache import HourMark
 from agentlab.simulator.dialect import Ask, Count, Event, Finish, Refusal, Reply, Request, Words, sse
 from agentlab.simulator.tokens import Piece, message_of, message_tokens, render
 
@@ -70,7 +71,7 @@ class Anthropic:
         sizes = [len(render(tools, ())) - 1]
         for message in messages if marked else ():
             sizes.append(sizes[-1] + len(message_tokens(message)))
-        marks = [len(render(tools[: at + 1], ())) - 1 for at, tool in enumerate(sent) if _is_marked(tool)]
+        marks = [mark(len(render(tools[: at + 1], ())) - 1) for at, tool in enumerate(sent) if (mark := _mark(tool))]
         return Ask(
             messages=messages,
             model=request["model"],
@@ -79,7 +80,7 @@ class Anthropic:
             may_call=(request.get("tool_choice") or {}).get("type") != "none",
             stream=bool(request.get("stream")),
             limit=request["max_tokens"],
-            marks=(*marks, *(sizes[position] for position in marked)),
+            marks=(*marks, *(type(position)(sizes[position]) for position in marked)),
         )
 
     def overflow(self, ask: Ask, *, window: int, tools: int, messages: int) -> Refusal | None:
@@ -113,7 +114,10 @@ class Anthropic:
         """`input_tokens` are fresh ones only: what was read from the cache or written to it comes on top."""
         return {
             **_input(count),
-            "cache_creation": {"ephemeral_5m_input_tokens": count.written, "ephemeral_1h_input_tokens": 0},
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": count.written - count.written_hour,
+                "ephemeral_1h_input_tokens": count.written_hour,
+            },
             "output_tokens": count.output,
             "service_tier": "standard",
             "inference_geo": "global",
@@ -161,8 +165,8 @@ def chat(request: Request) -> tuple[list[Message], list[int]]:
 
     def add(message: Message, *blocks: Block) -> None:
         messages.append(message)
-        if any(map(_is_marked, blocks)):
-            marked.append(len(messages))
+        if found := [mark for block in blocks if (mark := _mark(block))]:
+            marked.append(found[-1](len(messages)))
 
     for block in blocks_of(request.get("system") or None):
         add({"role": "system", "content": block["text"]}, block)
@@ -177,8 +181,8 @@ def chat(request: Request) -> tuple[list[Message], list[int]]:
                 add({"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}, block)
             else:
                 add({"role": "user", "content": block["text"] if block["type"] == "text" else [block]}, block)
-    if _is_marked(request):
-        marked.append(len(messages))
+    if mark := _mark(request):
+        marked.append(mark(len(messages)))
     return messages, marked
 
 
@@ -197,9 +201,12 @@ def _assistant(blocks: Iterable[Block]) -> Message:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _is_marked(block: Block) -> bool:
-    inner = block.get("content") if block.get("type") == "tool_result" else None
-    return block.get("cache_control") is not None or any(map(_is_marked, blocks_of(inner)))
+def _mark(block: Block) -> type[int] | None:
+    """The kind of breakpoint that a block, or a block in its result, holds: it lives for an hour, or as is usual."""
+    if control := block.get("cache_control"):
+        return HourMark if control.get("ttl") == "1h" else int
+    inner = blocks_of(block.get("content")) if block.get("type") == "tool_result" else []
+    return next((mark for part in reversed(inner) if (mark := _mark(part))), None)
 
 
 def _blocks(pieces: Iterable[Piece]) -> Iterator[tuple[str, list[Piece]]]:

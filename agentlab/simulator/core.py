@@ -219,7 +219,7 @@ class Simulator:
         if not complete:
             finish = "length" if limit == ask.limit else "window"
         thought = tokens.count(piece for piece in taken if piece.kind == "reasoning")
-        count = Count(len(prompt), tokens.count(taken), use.hit, use.written, thought)
+        count = Count(len(prompt), tokens.count(taken), use.hit, use.written, thought, use.written_hour)
         reply = Reply(len(self._answers) + 1, int(now), ask.model, taken, finish, count)
         answer = _Answer(len(self._requests) - 1, turn, reply)
         self._answers.append(answer)

@@ -76,7 +76,8 @@ class Ask:
 class Count:
     """Tokens of one exchange: `prompt` is all input, `hit` was read from a cache, `written` was stored in it.
 
-    `reasoning` is the part of `output` that the model thought before it spoke.
+    `reasoning` is the part of `output` that the model thought before it spoke; `written_hour` is the part of `written`
+    that is kept for an hour.
     """
 
     prompt: int
@@ -84,6 +85,7 @@ class Count:
     hit: int = 0
     written: int = 0
     reasoning: int = 0
+    written_hour: int = 0
 
 
 @dataclass(frozen=True)

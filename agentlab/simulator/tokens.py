@@ -15,6 +15,7 @@ from typing import Any, Literal
 from agentlab import jsonio
 from agentlab.messages import Message, calls_of
 
+_OPENING = ("<|tool|>", "<|call|>", "<|system|>", "<|user|>", "<|assistant|>")
 _TOKEN = re.compile(
     r" ?[A-Za-z]{1,8}"  # a word, or eight letters of a long one, with the space before it
     r"|[0-9]{1,3}"
@@ -129,3 +130,12 @@ def render(tools: Sequence[dict[str, Any]], messages: Sequence[Message]) -> list
         laid += message_tokens(message)
     laid.append("<|assistant|>")
     return laid
+
+
+def block_ends(prompt: Sequence[str]) -> list[int]:
+    """Where the blocks of a rendered request end, as numbers of leading tokens: each tool, message and tool call."""
+    return [
+        at
+        for at in range(1, len(prompt))
+        if prompt[at - 1] == "<|end|>" or (prompt[at] in _OPENING and prompt[at - 1] != "<|assistant|>")
+    ]
