@@ -115,11 +115,11 @@ async def run(
         except TimeoutError:
             pass
         finally:
-            left = _session(shell.pid)
+            left = session_of(shell.pid)
             try:
-                await _ask_to_end(shell.pid, left, grace_s)
+                await ask_to_end(shell.pid, left, grace_s)
             finally:
-                _kill(shell)
+                kill_session(shell)
     return Ended(kept.text(), exit_code, bool(left) and exit_code is not None)
 
 
@@ -172,19 +172,20 @@ async def _end_of(shell: Shell) -> int:
     return code
 
 
-async def _ask_to_end(leader: int, left: Sequence[int], grace_s: float) -> None:
+async def ask_to_end(leader: int, left: Sequence[int], grace_s: float) -> None:
+    """Send SIGTERM to these processes, and wait until the session is empty, `grace_s` seconds at most."""
     _signal(left, signal.SIGTERM)
     for _ in range(round(grace_s / _LOOK_S)):
         if not left:
             break
         await asyncio.sleep(_LOOK_S)
-        left = _session(leader)
+        left = session_of(leader)
 
 
-def _kill(shell: Shell) -> None:
+def kill_session(shell: Shell) -> None:
     """End the session for good, and reap the shell. Without `await`: a second cancellation must not interrupt it."""
     for _ in range(round(_KILL_S / _LOOK_S)):  # again, for those that were being started meanwhile
-        if not (left := _session(shell.pid)):
+        if not (left := session_of(shell.pid)):
             break
         _signal(left, signal.SIGKILL)
         time.sleep(_LOOK_S / 4)
@@ -192,7 +193,7 @@ def _kill(shell: Shell) -> None:
         shell.wait(_KILL_S)
 
 
-def _session(leader: int) -> list[int]:
+def session_of(leader: int) -> list[int]:
     """The living processes of a session, as `os.kill` takes them."""
     if not os.path.exists("/proc/self/stat"):
         with suppress(ProcessLookupError, PermissionError):  # macOS answers a group of zombies with the second

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = {"lab": "lab,serve", "test": "lab,serve,test"}
+EXTRAS = {"lab": "lab,serve,chat", "test": "lab,serve,chat,test"}
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 # JupyterLab without its news pop-up, and without the widgets' state in notebooks, which differs in every run.
 SETTINGS = {

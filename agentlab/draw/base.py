@@ -83,7 +83,7 @@ FATES = _inks(
     Ink("paid again", "$", "#ffa66b", "dotted"),
     Ink("pointer", "→", "#a8c7fa", "dashed"),
     Ink("pinned", "!", "#f9c6d9", "solid"),
-    Ink("culprit", "⚡", "#e2574c", "solid"),
+    Ink("culprit", "⚡", "#ff8c82", "solid"),
     Ink("new", "N", "#cfe8cf", "dotted"),
     Ink("repaired", "+", "#f4e36d", "dotted"),
 )

@@ -1,0 +1,92 @@
+"""Results of MCP tools as text for the model."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from agentlab.mcp import McpResult, describe, read_result
+from tests.cases import case
+from tests.strategies import json_values
+
+IMAGE = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(b"x" * 4033).decode()}
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ({"type": "text", "text": "a\n<b>"}, "a\n<b>"),
+        ({"type": "text", "text": ""}, ""),
+        (IMAGE, "[image: image/png, 4,033 bytes]"),
+        ({"type": "audio", "mimeType": "audio/wav", "data": "AA=="}, "[audio: audio/wav, 1 bytes]"),
+        ({"type": "image"}, "[image]"),
+        ({"type": "resource", "resource": {"uri": "f:///a", "text": "in it"}}, "[resource: f:///a]\nin it"),
+        (
+            {"type": "resource", "resource": {"uri": "f:///a", "mimeType": "x/y", "blob": "AAAA"}},
+            "[resource: f:///a, x/y, 3 bytes]",
+        ),
+        (
+            {"type": "resource_link", "uri": "f:///a", "name": "a", "title": "a", "mimeType": "x/y"},
+            "[link to a resource: a, f:///a, x/y]",
+        ),
+        ({"type": "hologram", "n": 1}, '[a part of an unknown kind] {"type":"hologram","n":1}'),
+        ({"type": "text", "text": 5}, '[a part of an unknown kind] {"type":"text","text":5}'),
+        ("words", '[a part of an unknown kind] "words"'),
+        (None, "[a part of an unknown kind] null"),
+    ],
+    ids=range(12),
+)
+def test_a_part(part: Any, text: str) -> None:
+    assert describe(part) == text
+
+
+@pytest.mark.parametrize(
+    ("result", "ok", "text"),
+    [
+        ({"content": [{"type": "text", "text": "a"}, IMAGE]}, True, "a\n[image: image/png, 4,033 bytes]"),
+        ({"content": [], "structuredContent": {"a": 1}}, True, '{"a":1}'),
+        ({"content": [{"type": "text", "text": "a"}], "structuredContent": {"a": 1}}, True, "a"),
+        ({"structuredContent": {"a": 1}}, True, '{"a":1}'),
+        (
+            {"content": [], "structuredContent": {"a": 1}, "isError": True},
+            False,
+            "The tool failed and did not say why.",
+        ),
+        ({"content": []}, True, "The tool ran and returned nothing."),
+        ({"toolResult": 5, "_meta": {}}, True, '{"toolResult":5}'),
+        ({"content": "words"}, True, '{"content":"words"}'),
+        ({"content": [], "isError": "yes"}, True, "The tool ran and returned nothing."),
+        (None, True, "null"),
+        ([1], True, "[1]"),
+        ({"content": [{"type": "text", "text": "\ud800"}]}, True, "\ufffd"),
+    ],
+    ids=range(12),
+)
+def test_a_result(result: Any, ok: bool, text: str) -> None:
+    assert read_result(result) == McpResult(ok, text, result)
+
+
+def test_a_failure_is_what_its_text_says() -> None:
+    """Case M06."""
+    found = case("M06")
+    result = read_result(found["input"]["result"])
+    assert (result.ok, str(result)) == (found["expected"]["ok"], found["expected"]["model_sees"])
+
+
+def test_labels_are_bounded_and_text_is_not() -> None:
+    long = "x" * 100_000
+    assert len(describe({"type": "resource_link", "uri": long, "name": long + "y", "description": long})) < 1000
+    assert len(describe({"type": "new", "data": long})) < 3000
+    assert len(describe({"type": "text", "text": long})) == 100_000
+
+
+@given(result=json_values)
+def test_every_result_is_some_text(result: Any) -> None:
+    found = read_result({"content": result, "isError": True})
+    assert not found.ok
+    assert found.text
+    assert read_result(result).text
+    assert isinstance(describe(result), str)
