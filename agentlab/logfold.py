@@ -8,8 +8,9 @@
 Two safeguards: a short text is left alone, and so is one where folding gains too little. Call `fold` for tools that
 declare `log` only, and keep the text that it was given: nothing else brings the omitted lines back.
 
-Source: seed 003, compressLog. Beyond it, a text without any anchor is left alone; frames of Python and Rust and source
-that a compiler quotes are traces; cargo's `test … ok` is noise; neighbours that differ in numbers only can be merged.
+Source: seed 003, compressLog. Beyond it, more words make an anchor, and a text without any is left alone; frames of
+Python and Rust and source that a compiler quotes are traces; cargo's `test … ok` is noise; neighbours that differ in
+numbers only can be merged.
 """
 
 from __future__ import annotations
@@ -19,11 +20,17 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from agentlab.errors import AgentLabError
+from agentlab.terminal import without_codes
 
 MIN_RUN = 3
 
 # No pattern here can backtrack over the same characters twice: `*+`, `++` and `(?>…)` never give back what they took.
-_ANCHOR = re.compile("error|exception|failed|failure|fatal|panic|timeout|warn|deprecated")  # of a line in lower case
+_ANCHOR = re.compile(  # of a line in lower case
+    "error|exception|failed|failure|fatal|panic|timeout|warn|deprecated"
+    "|timed out|cannot|could not|unable to|not found|no such file|denied|refused|undefined reference|out of memory"
+    "|killed|aborted|core dumped|segmentation fault|unhandled|critical|conflict |unsuccessful|assertion "
+    "|exit (?:status|code):? [1-9]|[✗✖✘]"
+)
 _SUMMARY = re.compile(
     r"""\s*+(?:
         (?:---\ )?FAIL\b | PASS\b            # jest, vitest, go: the verdict on a file or a test
@@ -74,14 +81,21 @@ class Folded:
 
 
 def fold(
-    text: str, *, min_lines: int = 40, context: int = 2, min_savings: float = 0.15, merge_similar: bool = False
+    text: str,
+    *,
+    min_lines: int = 40,
+    context: int = 2,
+    min_savings: float = 0.15,
+    merge_similar: bool = False,
+    tail_lines: int = 0,
 ) -> Folded:
     """Fold the noise in a log.
 
     Fewer than `min_lines` lines, or less than `min_savings` of the characters to gain: the text comes back as it is.
-    `merge_similar` first reduces neighbours that are equal but for their numbers (decimal or hexadecimal), errors too,
-    to the first one and `… [N similar lines omitted]`. Lines that stay are unchanged and in order, the markers' counts
-    add up to the lines that are missing, and folding the result again with the same options changes nothing.
+    The last `tail_lines` lines stay in any case: of a command that failed, they say why. `merge_similar` first reduces
+    neighbours that are equal but for their numbers (decimal or hexadecimal), errors too, to the first one and
+    `… [N similar lines omitted]`. Lines that stay are unchanged and in order, the markers' counts add up to the lines
+    that are missing, and folding the result again with the same options changes nothing.
 
     Raises AgentLabError for a negative `context`.
     """
@@ -94,7 +108,7 @@ def fold(
     rows = _merged(lines) if merge_similar else [(line, 1) for line in lines]
     out: list[str] = []
     start = 0
-    for stays, group in groupby(_kept([line for line, _ in rows], context)):
+    for stays, group in groupby(_kept([line for line, _ in rows], context, tail_lines)):
         end = start + sum(1 for _ in group)
         size = sum(count for _, count in rows[start:end])
         if stays or size < MIN_RUN:
@@ -104,7 +118,7 @@ def fold(
         start = end
     content = "\n".join(out)
     savings = 1 - len(content) / len(text) if text else 0.0
-    if len(out) == len(lines) or savings < min_savings:
+    if len(out) == len(lines) or savings < min_savings or savings <= 0:
         return unchanged
     return Folded(content, True, len(lines), len(out), savings)
 
@@ -125,7 +139,7 @@ def _merged(lines: list[str]) -> list[tuple[str, int]]:
 def _kinds(lines: list[str]) -> list[str]:
     kinds = []
     frame = False
-    for line in lines:
+    for line in without_codes("\n".join(lines)).split("\n"):  # a colour code must not hide what a line begins with
         # The source that Python quotes under a frame is indented by four blanks or more.
         frame = bool(_FRAME.match(line)) or (frame and line.startswith("    "))
         anchor = _ANCHOR.search(line.lower()) or _SUMMARY.match(line)
@@ -136,12 +150,13 @@ def _kinds(lines: list[str]) -> list[str]:
     return kinds
 
 
-def _kept(lines: list[str], context: int) -> list[bool]:
+def _kept(lines: list[str], context: int, tail_lines: int) -> list[bool]:
     """For every line, whether it stays. Without an anchor, all do."""
     kinds = _kinds(lines)
     if "anchor" not in kinds:
         return [True] * len(lines)
-    kept = [kind == "stamp" for kind in kinds]
+    last = len(lines) - tail_lines - (lines[-1] == "")
+    kept = [kind == "stamp" or at >= last for at, kind in enumerate(kinds)]
     done = 0
     for i, kind in enumerate(kinds):
         if kind == "anchor":

@@ -13,7 +13,11 @@ from dataclasses import replace
 
 from agentlab.logfold import fold
 from agentlab.spill import BatchBudget, OutputBudget, SpillError, SpillStore, apply_budget, name_of, pointer, size
+from agentlab.terminal import clean
 from agentlab.tools import Registry, ToolResult
+
+FOLD_SHARE = 5
+TAIL_LINES = 10
 
 
 def reduce(
@@ -21,11 +25,16 @@ def reduce(
 ) -> BatchBudget:
     """Fold the logs among the results, then bring the batch within its budget. One result each, in the same order.
 
+    A log that takes less than a fifth of the limit is not folded: there is little to gain, and a source file that was
+    printed by a shell looks like a log that mentions errors. Of one that did not complete the last lines stay.
     `before` is the size of what came in, `spilled` names every file that was written. A log that cannot be saved is
     not folded: nothing would bring its lines back.
     """
     budget = budget or OutputBudget()
-    folded = [_folded(result, registry, store) for result in results]
+    worth = budget.per_result // FOLD_SHARE
+    folded = [
+        _folded(result, registry, store) if size(result.output, budget.unit) > worth else result for result in results
+    ]
     after = apply_budget(folded, budget, store)
     written = [result.output_path for result, raw in zip(folded, results, strict=True) if result is not raw]
     before = sum(size(result.output, budget.unit) for result in results)
@@ -43,11 +52,12 @@ def _folded(result: ToolResult, registry: Registry, store: SpillStore) -> ToolRe
     tool = registry.get(result.name)
     if tool is None or not tool.log or result.output_path:
         return result
-    folded = fold(result.output)
+    text = clean(result.output)
+    folded = fold(text, tail_lines=0 if result.status == "completed" else TAIL_LINES)
     if not folded.folded:
         return result
     try:
-        saved = store.save(result.output)
+        saved = store.save(text)
     except SpillError:
         return result
     output = f"{folded.content}\n{pointer(saved)}"

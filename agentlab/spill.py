@@ -13,7 +13,7 @@ may write any path into its text. (Seed 003, output budget and spill; its exerci
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -28,7 +28,7 @@ __all__ = [
     "apply_budget", "collect", "excerpt", "name_of", "not_saved", "pointer", "shortened", "size",
 ]  # fmt: skip
 
-Mode = Literal["head", "tail"]
+Mode = Literal["head", "tail", "both"]
 Unit = Literal["chars", "bytes"]
 
 DAY_S = 86_400.0
@@ -39,7 +39,8 @@ class OutputBudget:
     """How much of a batch's output may stand in the context, in characters or in bytes of UTF-8.
 
     `per_result` and `per_batch` are the two limits. A result that is spilled leaves an excerpt of `preview`, up to
-    `tail` of it from the other end, and a pointer. Raises AgentLabError for a negative number.
+    `tail` of it from the other end, and a pointer. `mode` is that of `excerpt`; None shows most of the head, or of the
+    end of a result that did not complete. Raises AgentLabError for a negative number.
     """
 
     per_result: int = 50_000
@@ -47,6 +48,7 @@ class OutputBudget:
     preview: int = 2_000
     tail: int = 200
     unit: Unit = "chars"
+    mode: Mode | None = None
 
     def __post_init__(self) -> None:
         if min(self.per_result, self.per_batch, self.preview, self.tail) < 0:
@@ -59,7 +61,7 @@ class OutputBudget:
 
         `per_token` is how many characters or bytes a token stands for. (Seed 003: 15 % and 30 % for small windows.)
         """
-        room = max(0, tokens) * per_token
+        room = int(max(0, tokens) * per_token)
         return replace(
             self, per_result=min(self.per_result, room * 15 // 100), per_batch=min(self.per_batch, room * 30 // 100)
         )
@@ -105,8 +107,9 @@ def size(text: str, unit: Unit = "chars") -> int:
 def excerpt(text: str | Ends, cap: int, mode: Mode = "head", *, tail: int = 200, unit: Unit = "chars") -> str:
     """At most `cap` characters (or bytes) of a text: both its ends, and between them a line with the number left out.
 
-    `mode` names the end that gets the most; the other gets `tail`, a quarter at most. The line counts within `cap`;
-    when there is no room for it, only the favoured end is left. Characters stay whole, lone surrogates become U+FFFD.
+    `mode` names the end that gets the most; the other gets `tail`, a quarter at most. With "both" each end gets `tail`,
+    half at most. The line counts within `cap`; when there is no room for it, only the favoured end (the head, for
+    "both") is left. Characters stay whole, lone surrogates become U+FFFD.
     `Ends` stands for a text that is too large to hold: its excerpt is no longer than what was kept.
     """
     head_source, tail_source, total = text, text, 0
@@ -121,8 +124,9 @@ def excerpt(text: str | Ends, cap: int, mode: Mode = "head", *, tail: int = 200,
     room = cap - size(_marker(total, unit), unit)
     if room < 0:
         return _last(tail_source, cap, unit) if mode == "tail" else _first(head_source, cap, unit)
-    other = min(tail, room // 4)
-    front, back = (other, room - other) if mode == "tail" else (room - other, other)
+    other = min(max(0, tail), room // (2 if mode == "both" else 4))
+    most = other if mode == "both" else room - other
+    front, back = (other, most) if mode == "tail" else (most, other)
     start, end = _first(head_source, front, unit), _last(tail_source, back, unit)
     return start + _marker(total - size(start, unit) - size(end, unit), unit) + end
 
@@ -166,43 +170,61 @@ def shortened(output: str | Ends, note: str, budget: OutputBudget, mode: Mode = 
     return f"{short}\n{note}" if short else note
 
 
-def apply_budget(results: Sequence[ToolResult], budget: OutputBudget, store: SpillStore) -> BatchBudget:
+def apply_budget(
+    results: Sequence[ToolResult],
+    budget: OutputBudget,
+    store: SpillStore,
+    *,
+    on_failure: Literal["shorten", "raise"] = "shorten",
+) -> BatchBudget:
     """Spill the largest results of a batch, ties in call order, and stop as soon as both limits hold.
 
-    The others stay as they are. A result that did not complete shows its end, where the reason stands. One that has
-    an `output_path` in this store already (a folded log) keeps that file. When a file cannot be written the result is
-    shortened all the same, and says so instead of pointing anywhere. None is replaced by a longer one; so a limit
-    may stay exceeded by many small results, or by those that are not `spillable`.
+    The others stay as they are. A result that did not complete shows its end, where the reason stands. One that has an
+    `output_path` in this store already (a folded log, an output that was streamed) keeps that file, and its excerpt is
+    made of what stands in there. When a file cannot be written the result is shortened all the same, and says so
+    instead of pointing anywhere. None is replaced by a longer one; so a limit may stay exceeded by many small results,
+    or by those that are not `spillable`.
+
+    With `on_failure="raise"` it is all or nothing: the first file that cannot be written raises SpillError, and the
+    files that were written for this batch are gone again.
     """
     after = list(results)
     sizes = [size(result.output, budget.unit) for result in after]
     before = sum(sizes)
-    spilled = []
-    for at in sorted(range(len(after)), key=lambda at: -sizes[at]):
-        if sizes[at] <= budget.per_result and sum(sizes) <= budget.per_batch:
-            break
-        if not after[at].spillable:
-            continue
-        shorter, written = _spill(after[at], budget, store)
-        if (length := size(shorter.output, budget.unit)) < sizes[at]:
-            after[at], sizes[at] = shorter, length
-            spilled += [written.path] if written else []
-        elif written:
-            store.remove(name_of(written.path))
+    spilled: list[str] = []
+    try:
+        for at in sorted(range(len(after)), key=lambda at: -sizes[at]):
+            if sizes[at] <= budget.per_result and sum(sizes) <= budget.per_batch:
+                break
+            if not after[at].spillable:
+                continue
+            shorter, written = _spill(after[at], budget, store, on_failure)
+            if (length := size(shorter.output, budget.unit)) < sizes[at]:
+                after[at], sizes[at] = shorter, length
+                spilled += [written.path] if written else []
+            elif written:
+                store.remove(name_of(written.path))
+    except BaseException:
+        for path in spilled:
+            store.remove(name_of(path))
+        raise
     return BatchBudget(after, before, sum(sizes), spilled)
 
 
-def _spill(result: ToolResult, budget: OutputBudget, store: SpillStore) -> tuple[ToolResult, Saved | None]:
+def _spill(
+    result: ToolResult, budget: OutputBudget, store: SpillStore, on_failure: Literal["shorten", "raise"]
+) -> tuple[ToolResult, Saved | None]:
     """The result with an excerpt for output, and the file that was written for it, if any."""
-    mode: Mode = "head" if result.status == "completed" else "tail"
+    mode: Mode = budget.mode or ("head" if result.status == "completed" else "tail")
     output = result.output
-    if result.output_path and (there := store.find(result.output_path)):
-        note = pointer(there)
-        short = shortened(output.removesuffix(note).removesuffix("\n"), note, budget, mode)
-        return replace(result, output=short), None
+    if result.output_path and (found := store.read_ends(result.output_path)):
+        there, ends = found
+        return replace(result, output=shortened(ends, pointer(there), budget, mode)), None
     try:
         saved = store.save(output)
     except SpillError as error:
+        if on_failure == "raise":
+            raise
         short = shortened(output, not_saved(len(output), error.reason), budget, mode)
         return replace(result, output=short, output_path=None), None
     return replace(result, output=shortened(output, pointer(saved), budget, mode), output_path=saved.path), saved
@@ -246,21 +268,39 @@ def collect(
 def _pointers(histories: Iterable[Any]) -> set[str]:
     """The file names in all fields `output_path`."""
     names: set[str] = set()
+    seen: dict[int, Any] = {}  # the objects themselves, so that no id is used again
     left: list[tuple[Any, bool]] = [(histories, False)]
     while left:
         item, inside = left.pop()
+        if isinstance(item, Iterator):
+            item = list(item)
+        elif isinstance(item, Iterable) and not isinstance(item, str | bytes):
+            if id(item) in seen:
+                continue
+            seen[id(item)] = item
+        if hasattr(item, "_asdict"):
+            item = item._asdict()
         if is_dataclass(item) and not isinstance(item, type):
             item = {field.name: getattr(item, field.name) for field in fields(item)}
         if isinstance(item, Mapping):
-            if isinstance(path := item.get("output_path"), str | PurePath):
-                names.add(name_of(str(path)))
+            path = item.get("output_path")
+            if isinstance(path, str | PurePath):
+                names.add(name_of(str(path).rstrip("/")))
+            elif path is not None:
+                raise _unreadable(path, "output_path: ")
             left += ((value, True) for value in item.values())
+        elif isinstance(getattr(item, "output_path", None), str | PurePath):
+            names.add(name_of(str(item.output_path)))
         elif isinstance(item, Iterable) and not isinstance(item, str | bytes):
             left += ((value, inside) for value in item)
         elif item is not None and not (inside and isinstance(item, str | bytes | int | float | PurePath)):
-            # passed over, it would cost the files that it points to
-            raise AgentLabError(
-                f"collect cannot look for pointers in {type(item).__name__}: nothing was deleted. "
-                "Give it lists of messages, events or records (dicts), or ToolResults."
-            )
+            raise _unreadable(item)
     return names
+
+
+def _unreadable(item: Any, where: str = "") -> AgentLabError:
+    """For what would otherwise be passed over, and cost the files that it points to."""
+    return AgentLabError(
+        f"collect cannot look for pointers in {where}{type(item).__name__}: nothing was deleted. "
+        "Give it lists of messages, events or records (dicts), or ToolResults."
+    )

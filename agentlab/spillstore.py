@@ -22,14 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from agentlab.errors import AgentLabError
 
 KEEP_CHARS = 16_000
+MAX_BYTES = 4 * 1024**3
 _BLOCK = 1 << 20
 _NAME = re.compile(r"([0-9]{4,12})-[0-9a-f]{10}\.txt")
-_PART = re.compile(r"\..+\.part")
+_PART = re.compile(r"\.spill-.+\.part")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
@@ -77,10 +78,16 @@ class Entry:
 class SpillStore:
     """Saves outputs as files in the folder `root`, which is made at the first one.
 
-    Paths are told relative to `base`, the folder in which the model's tools work; without it, as `root` was given.
+    Paths are told relative to `base`, the folder in which the model's tools work; without it, as `root` was given. An
+    output of more than `max_bytes` is not saved: a command that never ends must not fill the disk.
     """
 
-    def __init__(self, root: str | Path, *, base: str | Path | None = None) -> None:
+    _names: ClassVar[re.Pattern[str]] = _NAME  # of the files that are this store's own
+
+    def __init__(self, root: str | Path, *, base: str | Path | None = None, max_bytes: int = MAX_BYTES) -> None:
+        if "\0" in str(root):
+            raise AgentLabError("The folder of a SpillStore must not have a NUL in its name.")
+        self.max_bytes = max_bytes
         self.root = Path(os.path.abspath(root))
         relative = os.path.relpath(self.root, base) if base is not None else os.path.normpath(root)
         self._shown = self.root if base is not None and relative.startswith("..") else Path(relative)
@@ -96,12 +103,20 @@ class SpillStore:
         """Start a file that arrives in pieces. `keep` characters of each end stay in memory for an excerpt."""
         return Sink(self, keep)
 
+    def shown_from(self, folder: str | Path) -> bool:
+        """Whether its paths lead into the store for whoever reads them from this folder."""
+        return Path(os.path.abspath(Path(folder) / self._shown)) in (self.root, self.root.resolve())
+
     def find(self, path: str) -> Saved | None:
         """The file that a pointer names, or None when this store has none such."""
+        return found[0] if (found := self.read_ends(path, keep=0)) else None
+
+    def read_ends(self, path: str, *, keep: int = KEEP_CHARS) -> tuple[Saved, Ends] | None:
+        """The file that a pointer names, and `keep` characters of each end of its text; None for no file of ours."""
         name = name_of(path)
-        if not _NAME.fullmatch(name):
+        if not self._names.fullmatch(name):
             return None
-        tally = _Tally(0)
+        tally = _Tally(keep)
         try:
             with open(self.root / name, "rb", opener=_no_link) as file:
                 while block := file.read(_BLOCK):
@@ -109,7 +124,7 @@ class SpillStore:
         except OSError:
             return None
         tally.add(b"", final=True)
-        return self._saved(name, tally)
+        return self._saved(name, tally), tally.ends()
 
     def entries(self) -> list[Entry]:
         """What the folder holds of this store, by name. Foreign files are left out. Raises SpillError."""
@@ -117,7 +132,7 @@ class SpillStore:
 
     def remove(self, name: str) -> bool:
         """Delete one file of the store; False when that failed, or when the name is none of the store's."""
-        if not (_NAME.fullmatch(name) or _PART.fullmatch(name)) or name_of(name) != name:
+        if not (self._names.fullmatch(name) or _PART.fullmatch(name)) or name_of(name) != name:
             return False
         try:
             (self.root / name).unlink(missing_ok=True)
@@ -127,25 +142,25 @@ class SpillStore:
 
     def _scan(self) -> Iterator[Entry]:
         try:
-            _require_folder(self.root)
+            require_folder(self.root)
             with os.scandir(self.root) as found:
                 for file in found:
                     part = _PART.fullmatch(file.name) is not None
-                    if part or _NAME.fullmatch(file.name):
+                    if part or self._names.fullmatch(file.name):
                         with suppress(FileNotFoundError):
                             info = file.stat(follow_symlinks=False)
                             yield Entry(file.name, info.st_size, info.st_mtime, part)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise SpillError(_reason(error)) from None
+            raise SpillError(reason_of(error)) from None
 
     def _begin(self) -> tuple[int, str]:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.mkdir(self.root, 0o700)
-        _require_folder(self.root)
-        return tempfile.mkstemp(prefix=".", suffix=".part", dir=self.root)
+        require_folder(self.root)
+        return tempfile.mkstemp(prefix=".spill-", suffix=".part", dir=self.root)
 
     def _publish(self, part: str, digest: str) -> str:
         """Give a complete file its name, and return that."""
@@ -208,6 +223,8 @@ class Sink:
                 self._hash.update(data)
             except OSError as error:
                 self._fail(error)
+            if self._tally.bytes > self._store.max_bytes:
+                self._fail(SpillError(f"it has more than {self._store.max_bytes:,} bytes"))
 
     def close(self) -> Saved:
         """Complete the file. Raises SpillError when it, or an earlier write, failed."""
@@ -226,11 +243,10 @@ class Sink:
 
     def ends(self) -> Ends:
         """What an excerpt needs, at any time: bytes that are no UTF-8 read as U+FFFD."""
-        tally = self._tally
-        return Ends(tally.head, tally.tail[max(0, len(tally.tail) - tally.keep) :], tally.chars, tally.utf8)
+        return self._tally.ends()
 
     def _fail(self, error: OSError | SpillError) -> None:
-        self._failure = error.reason if isinstance(error, SpillError) else _reason(error)
+        self._failure = error.reason if isinstance(error, SpillError) else reason_of(error)
         self._drop()
 
     def _drop(self) -> None:
@@ -264,6 +280,9 @@ class _Tally:
         text = self._decode(data, final)
         self.count(data, text, len(text) if text.isascii() else len(text.encode()))
 
+    def ends(self) -> Ends:
+        return Ends(self.head, self.tail[max(0, len(self.tail) - self.keep) :], self.chars, self.utf8)
+
     def count(self, data: bytes, text: str, utf8: int) -> None:
         self.chars += len(text)
         self.utf8 += utf8
@@ -292,7 +311,7 @@ def name_of(path: str) -> str:
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def _require_folder(path: Path) -> None:
+def require_folder(path: Path) -> None:
     mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):
         raise SpillError(f"{path.name} is a symbolic link")
@@ -304,5 +323,5 @@ def _no_link(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
-def _reason(error: OSError) -> str:
+def reason_of(error: OSError) -> str:
     return "no space" if error.errno in _FULL else (error.strerror or type(error).__name__).lower()

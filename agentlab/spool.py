@@ -17,15 +17,14 @@ from typing import Self
 from agentlab.spill import Mode, OutputBudget, Sink, SpillError, SpillStore, not_saved, pointer, shortened
 from agentlab.terminal import Cleaner
 
-MEMORY_CHARS = 1_000_000
+MEMORY_CHARS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Spooled:
-    """What became of an output: the text for the model, and beside it, where it went to a file, pointer and path."""
+    """What became of an output: the text for the model, and where the whole of it is, if that is a file."""
 
     text: str
-    note: str = ""
     path: str | None = None
 
 
@@ -42,18 +41,22 @@ class Spool:
         """Take the next bytes, cut anywhere."""
         self._put(self._cleaner.feed(data))
 
-    def close(self, mode: Mode = "head") -> Spooled:
-        """End the output. `mode` is the end that an excerpt favours. A disk that failed is told in the note."""
+    def close(self, mode: Mode = "head", *, ending: str = "", blank: str = "") -> Spooled:
+        """End the output, `blank` where there was none, and put `ending` behind it, on lines of its own.
+
+        `mode` is the end that an excerpt favours. A disk that failed is told in the note.
+        """
         self._put(self._cleaner.close())
         if self._sink is None:
-            return Spooled(self._memory.getvalue())
+            return Spooled("\n".join(filter(None, [self._memory.getvalue().rstrip("\n") or blank, ending])))
+        if ending:
+            self._put(ending if self._sink.ends().tail.endswith("\n") else f"\n{ending}")
         try:
             saved = self._sink.close()
             note, path = pointer(saved), saved.path
         except SpillError as error:
             note, path = not_saved(self._sink.ends().chars, error.reason), None
-        text = shortened(self._sink.ends(), note, self._budget, mode)
-        return Spooled(text.removesuffix(note), note, path)
+        return Spooled(shortened(self._sink.ends(), note, self._budget, mode), path)
 
     def _put(self, text: str) -> None:
         if self._sink is None:

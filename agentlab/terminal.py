@@ -27,9 +27,14 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def without_codes(text: str) -> str:
+    """The text without colours and moves of the cursor; its lines stay as many as they are."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
 def clean(text: str) -> str:
     """The text without codes, and with the last state of redrawn lines. CRLF becomes LF."""
-    text = _ANSI.sub("", text)
+    text = without_codes(text)
     if "\r" not in text:
         return text
     lines = (line.rstrip("\r") for line in text.split("\n"))  # of CRLF, and of a redraw that nothing followed

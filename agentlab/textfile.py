@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from agentlab import jsonio
 from agentlab.errors import ToolError
 
 BOM = "\ufeff"
@@ -27,10 +28,10 @@ def is_text(start: bytes) -> bool:
     return b"\0" not in start[:_SNIFF_BYTES]
 
 
-def numbered(name: str, file: BinaryIO, *, offset: int, limit: int, column: int) -> str:
+def numbered(name: str, file: BinaryIO, *, offset: int, limit: int, column: int, page_chars: int = PAGE_CHARS) -> str:
     """`limit` lines from line `offset` on, each from character `column` on, with line numbers (all count from 1).
 
-    A long line is cut at 2,000 characters and says how to go on; a page ends at 50,000 characters. The last line
+    A long line is cut at 2,000 characters and says how to go on; a page ends at `page_chars` characters. The last line
     tells how many lines there are, and where to go on. Memory stays bounded whatever the size of the file, which must
     be seekable. Raises ToolError for a file that is no text, and for an offset behind the end.
     """
@@ -45,7 +46,7 @@ def numbered(name: str, file: BinaryIO, *, offset: int, limit: int, column: int)
         if text is None or full:
             continue
         line = _show(total, text, column)
-        full = size + len(line) > PAGE_CHARS
+        full = size + len(line) > page_chars and bool(shown)
         if not full:
             shown.append(line)
             size += len(line) + 1
@@ -129,45 +130,65 @@ def read_edit(data: Any, where: str = "") -> Edit:
     if old == new:
         raise ToolError(f"{where}old_string and new_string are the same. Nothing was changed.")
     # a lone surrogate cannot be written, and must not turn into a foreign byte
-    return Edit(old, new.encode("utf-8", "replace").decode(), replace_all)
+    return Edit(old, jsonio.sendable(new), replace_all)
 
 
-def apply_edit(text: str, edit: Edit, *, name: str, where: str = "") -> tuple[str, int]:
+def apply_edit(text: str, edit: Edit, *, name: str, where: str = "", earlier: int = 0) -> tuple[str, int]:
     """The text after the edit, and how many places were replaced. Raises ToolError that names the matching lines.
 
-    A model sees and writes LF. So the edit takes on CRLF in a file that has no other line ends, and in a mixed one
-    where only that makes it match.
+    `earlier` edits have changed the text already, so that its lines are not those of the file.
+
+    A model sees and writes LF, so a line end in `old` matches LF and CRLF alike, and the replacement takes on the line
+    ends of its place. Where `old` has a CR of its own, it is taken literally.
     """
     old, new = edit.old, edit.new
-    crlf, ends = text.count("\r\n"), text.count("\n")
-    if crlf and "\r" not in old and (crlf == ends or old not in text):
-        old, new = (part.replace("\r\n", "\n").replace("\n", "\r\n") for part in (old, new))
-    places = _places(text, old)
-    count = len(places) if len(places) <= _PLACES else text.count(old)
+    literal = "\r" in old or "\r" not in text
+    pattern = re.compile(re.escape(old) if literal else r"\r?\n".join(map(re.escape, old.split("\n"))))
+    places = _places(text, pattern)
     if not places:
-        mixed = " The file mixes LF and CRLF: edit line by line." if 0 < crlf < ends and "\n" in old else ""
         raise ToolError(
-            f"{where}old_string is not in {name}. Read the file again and copy the text exactly.{mixed}"
-            " Nothing was changed."
+            f"{where}old_string is not in {name}. {_hint(text, old)}Read the file again and copy the text exactly. "
+            "Nothing was changed."
         )
-    if edit.replace_all:
-        return text.replace(old, new), text.count(old)
-    if len(places) > 1:
-        lines = ", ".join(map(str, places[:_PLACES])) + (", ..." if len(places) > _PLACES else "")
+    if len(places) > 1 and not edit.replace_all:
+        shown = ", ".join(map(str, dict.fromkeys(places[:_PLACES]))) + (", ..." if len(places) > _PLACES else "")
+        behind = ", counted in the text as the edits before it leave it" if earlier else ""
+        apart = len(pattern.findall(text)) if len(places) > _PLACES else len(places)
+        count = apart if apart >= len(places) else f"more than {_PLACES}"  # so many only because they overlap
         raise ToolError(
-            f"{where or 'old_string '}matches {count} places (lines {lines}). Add text around it until it matches "
-            "one, or set replace_all. Nothing was changed."
+            f"{where or 'old_string '}matches {count} places (lines {shown}){behind}. Add text around it until it "
+            "matches one, or set replace_all. Nothing was changed."
         )
-    return text.replace(old, new), 1
+
+    def replaced(match: re.Match[str]) -> str:
+        return new if literal else new.replace("\r\n", "\n").replace("\n", _line_end(text, match))
+
+    return pattern.subn(replaced, text)
 
 
-def _places(text: str, old: str) -> list[int]:
+def _line_end(text: str, match: re.Match[str]) -> str:
+    """The line end inside of a match, or else the one behind it, or before it."""
+    end = match[0].find("\n") + match.start() if "\n" in match[0] else text.find("\n", match.end())
+    end = end if end >= 0 else text.rfind("\n", 0, match.start())
+    return "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
+
+
+def _hint(text: str, old: str) -> str:
+    """What copying exactly cannot help against."""
+    if "\ufffd" in old:
+        return "What is shown as \ufffd is no UTF-8 text: leave it out of old_string. "
+    if old.endswith("\n") and text.endswith(old.rstrip("\r\n")):
+        return "The file does not end with a line end: leave the last one out of old_string. "
+    return ""
+
+
+def _places(text: str, pattern: re.Pattern[str]) -> list[int]:
     """The lines of the first matches, overlapping ones too."""
     places: list[int] = []
-    start, line = 0, 1
-    while len(places) <= _PLACES and (found := text.find(old, start)) >= 0:
-        line += text.count("\n", start, found)
+    start, counted, line = 0, 0, 1
+    while len(places) <= _PLACES and (found := pattern.search(text, start)):
+        line += text.count("\n", counted, found.start())
+        counted = found.start()
         places.append(line)
-        line += text.count("\n", found, found + 1)
-        start = found + 1
+        start = found.start() + (2 if found[0].startswith("\r\n") else 1)  # a line end is one place
     return places

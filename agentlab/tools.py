@@ -18,6 +18,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
@@ -35,6 +36,7 @@ Handler = Callable[..., Any]
 F = TypeVar("F", bound=Handler)
 
 _NAME = re.compile("[a-zA-Z0-9_-]{1,64}")
+_in_force: ContextVar[Policy | None] = ContextVar("the policy of the call that is running", default=None)
 _JSON_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object"}
 
 
@@ -87,7 +89,7 @@ class ToolResult:
     def message(self) -> Message:
         """The tool message that answers the call, with our own keys where they say something.
 
-        After an interrupt no tool wrote it, and its `origin` says so. `output_path` keeps the file from being collected.
+        After an interrupt no tool wrote it: its `origin` says so. `output_path` keeps the file from being collected.
         """
         message = tool_message(self.call_id, self.output)
         if self.status == "interrupted":
@@ -185,8 +187,9 @@ class Registry:
     ) -> ToolResult:
         """Run one tool call and say what came of it. Never raises for what the model or the tool did wrong.
 
-        Status `completed` or `failed` by the handler, `rejected` by the policy (the default one when None: reading is
-        allowed, the rest asks, and nobody is there to ask), `interrupted` by `stop`. A cancellation from outside
+        Status `completed` or `failed` by the handler, `rejected` by the policy, `interrupted` by `stop`. Without a
+        policy a call that a running tool makes is judged by the one that let this tool run; else by the default one:
+        reading is allowed, the rest asks, and nobody is there to ask. A cancellation from outside
         passes through as CancelledError. `on_start(id)` is called when the handler is entered: from then on the effects
         of a call that is cut off are unknown.
         """
@@ -195,14 +198,20 @@ class Registry:
         if tool is None:
             offer = ", ".join(self._tools) or "none"
             return ToolResult(id, name, {}, "failed", f"There is no tool named {name[:80]!r}. The tools are: {offer}.")
+        input: dict[str, Any] = {}
         try:
             input = _arguments(raw)
             _check(tool, input)
         except ToolError as error:
-            return ToolResult(id, name, {}, "failed", str(error), tool.spillable)
+            return ToolResult(id, name, input, "failed", jsonio.sendable(str(error)), tool.spillable)
         entered = partial(on_start, id) if on_start else lambda: None
-        status, output = await _run(tool, input, stop or Stop(), policy or Policy(), entered)
-        return ToolResult(id, name, input, status, output.text, tool.spillable, output.output_path)
+        policy = policy or _in_force.get() or Policy()
+        outer = _in_force.set(policy)
+        try:
+            status, output = await _run(tool, input, stop or Stop(), policy, entered)
+        finally:
+            _in_force.reset(outer)
+        return ToolResult(id, name, input, status, jsonio.sendable(output.text), tool.spillable, output.output_path)
 
 
 async def _run(

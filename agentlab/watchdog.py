@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from agentlab.errors import AgentLabError
 from agentlab.messages import Message, canonical_json
 from agentlab.tools import ToolResult
 
@@ -62,6 +64,11 @@ class LoopBudget:
     _in_a_row: dict[_Call, int] = field(default_factory=dict, init=False, repr=False)
     _failures: dict[_Call, int] = field(default_factory=dict, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        thresholds = (self.base_steps, self.growth, self.max_factor)
+        if min(*thresholds, self.repeated_calls, self.repeated_failures, self.idle_steps) < 0:
+            raise AgentLabError("A LoopBudget counts steps: none of its thresholds can be negative.")
+
     @property
     def limit(self) -> int:
         """How many steps the turn may take, as things stand."""
@@ -81,7 +88,7 @@ class LoopBudget:
         if not results:
             self._forget()
             return None
-        calls = [((result.name, canonical_json(result.input)), result.status) for result in results]
+        calls = [((result.name, _canonical(result.input)), result.status) for result in results]
         completed = {call for call, status in calls if status == "completed"}
         if completed - self._completed:
             self._completed |= completed
@@ -119,6 +126,14 @@ class LoopBudget:
     def exhausted(self) -> StopReason:
         """The reason to give when `can_continue()` says no."""
         return StopReason("budget", f"The turn used up its {self.limit} steps. Say 'continue' to go on.")
+
+
+def _canonical(input: Any) -> str:
+    """An input as one text. What JSON has no form for can only come from a program, and counts as it prints."""
+    try:
+        return canonical_json(input)
+    except (TypeError, ValueError):
+        return repr(input)
 
 
 def nudge(reason: StopReason) -> Message:

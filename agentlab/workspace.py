@@ -24,16 +24,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
-from agentlab import process
+from agentlab import jsonio, process
 from agentlab.errors import AgentLabError, ToolError
 from agentlab.spill import OutputBudget, SpillStore
 from agentlab.spool import Spool, Spooled
-from agentlab.textfile import BOM, apply_edit, is_text, numbered, read_edit
+from agentlab.textfile import BOM, PAGE_CHARS, apply_edit, is_text, numbered, read_edit
 from agentlab.tools import Output, Registry, Tool
 
 SHELL_SECONDS = 30
 SHELL_SECONDS_MAX = 600
 READ_LINES = 800
+PAGE_NOTE_CHARS = 200
 LIST_ENTRIES = 500
 EDIT_BYTES = 32 * 1024 * 1024
 _NAME_CHARS = 200
@@ -45,7 +46,9 @@ class Workspace:
 
     `env` is the environment of shell commands: by default this process's, without variables that end in `API_KEY`.
     With a `store`, an output of any size is kept whole: what is too large for memory goes straight to a file there, and
-    the model gets an excerpt of `budget.preview`. Without one, the middle of an output above 8 MiB is dropped. Raises AgentLabError when the folder does not exist.
+    the model gets an excerpt of `budget.preview`. Without one, the middle of an output above 8 MiB is dropped. A page
+    of `read_file` stays within `budget.per_result`, too. Raises AgentLabError when the folder does not exist, or when
+    the model could not follow the store's pointers.
     """
 
     def __init__(
@@ -61,6 +64,12 @@ class Workspace:
         if not self.root.is_dir():
             raise AgentLabError(f"There is no folder {str(root)!r} to work in. Create it first.")
         self._reach = reach
+        beyond = reach == "inside" and store and not store.root.resolve().is_relative_to(self.root)
+        if store and (beyond or not store.shown_from(self.root)):
+            raise AgentLabError(
+                "The model cannot follow the pointers of this SpillStore from the workspace: give the store a folder "
+                "inside of it, and base= the workspace's root."
+            )
         self._store = store
         self._budget = budget or OutputBudget()
         inherited = {name: value for name, value in os.environ.items() if not name.upper().endswith("API_KEY")}
@@ -92,11 +101,16 @@ class Workspace:
         if min(offset, limit, column) < 1:
             raise ToolError("offset, limit and column count from 1. Send the call again with larger numbers.")
         with self._reading(path) as file:
-            return numbered(_shown(path), file, offset=offset, limit=min(limit, READ_LINES), column=column)
+            page = min(PAGE_CHARS, self._budget.per_result - PAGE_NOTE_CHARS)
+            return numbered(
+                _shown(path), file, offset=offset, limit=min(limit, READ_LINES), column=column, page_chars=page
+            )
 
     def write_file(self, path: str, content: str) -> str:
         """Write a whole text file, replacing what was there. Missing folders are made."""
-        data = _text("content", content).encode("utf-8", "replace")
+        data = jsonio.sendable(_text("content", content)).encode()
+        if _text("path", path).endswith("/"):
+            raise ToolError(f"{_shown(path)} names a folder. Give the file a name.")
         existed = self._replace(path, data)
         lines = len(content.split("\n")) - content.endswith("\n") if content else 0
         return f"{'Replaced' if existed else 'Created'} {_shown(path)}: {lines} lines, {len(data)} bytes."
@@ -128,8 +142,8 @@ class Workspace:
         mark = BOM if text.startswith(BOM) else ""
         text = text.removeprefix(BOM)
         count = 0
-        for where, edit in wanted:
-            text, replaced = apply_edit(text, edit, name=name, where=where)
+        for earlier, (where, edit) in enumerate(wanted):
+            text, replaced = apply_edit(text, edit, name=name, where=where, earlier=earlier)
             count += replaced
         self._replace(path, (mark + text).encode("utf-8", "surrogateescape"))
         return f"Edited {name}: {count} replacement{'s' * (count != 1)}."
@@ -172,14 +186,16 @@ class Workspace:
                 why = error.strerror if isinstance(error, OSError) else "it holds characters that no command can hold"
                 raise ToolError(f"The command was not started: {why}. Write a script file, and run that.") from None
             problem = _problem(ended.exit_code, seconds)
-            spooled = spool.close("tail" if problem else "head") if spool else Spooled(ended.output)
-        said = [spooled.text.rstrip("\n") or "(no output)"]
-        if ended.left_running:
-            said.append("[something that the command had started was still running, and was ended with it]")
-        said += filter(None, [problem, spooled.note])
+            left = "[something that the command had started was still running, and was ended with it]"
+            ending = "\n".join(filter(None, [left if ended.left_running else "", problem]))
+            if spool:
+                said = spool.close("tail" if problem else "head", ending=ending, blank="(no output)")
+            else:
+                text = ended.output.rstrip("\n") or "(no output)"
+                said = Spooled("\n".join(filter(None, [text, ending])))
         if problem:
-            raise ToolError("\n".join(said), output_path=spooled.path)
-        return Output("\n".join(said), spooled.path)
+            raise ToolError(said.text, output_path=said.path)
+        return Output(said.text, said.path)
 
     def _resolve(self, path: str) -> Path:
         try:
@@ -211,7 +227,8 @@ class Workspace:
             return "Check the path."
         there = sorted(entry.name for entry in islice(folder.iterdir(), _NEAR_ENTRIES))
         if close := get_close_matches(missing.name, there):
-            return f"Did you mean {' or '.join(map(_shown, close))}?"
+            inside = folder.relative_to(self.root)
+            return f"Did you mean {' or '.join(_shown((inside / name).as_posix()) for name in close)}?"
         return f"Look with list_dir({str(folder.relative_to(self.root))!r})."
 
     def _replace(self, path: str, data: bytes) -> bool:
@@ -220,6 +237,10 @@ class Workspace:
         with _telling(f"write {_shown(path)}", "Nothing was changed. "):
             if existed := target.exists():
                 _require_file(path, target)
+                if not os.access(target, os.W_OK):
+                    raise ToolError(
+                        f"{_shown(path)} is read-only. Nothing was changed. Ask the user, or write elsewhere."
+                    )
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}")
             try:
@@ -298,7 +319,7 @@ def _whole(name: str, value: Any, default: int) -> int:
         return default
     if isinstance(value, str) and value.strip().removeprefix("-").isdecimal() and len(value) < 20:
         return int(value)
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ToolError(f"{name} must be a whole number. Send the call again with one, or without {name}.")

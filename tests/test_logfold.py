@@ -383,7 +383,7 @@ def test_the_failure_block_of_a_real_log_stays_whole(name: str, block: str) -> N
 
 def test_options_go_by_name() -> None:
     defaults = {name: p.default for name, p in inspect.signature(fold).parameters.items() if name != "text"}
-    assert defaults == {"min_lines": 40, "context": 2, "min_savings": 0.15, "merge_similar": False}
+    assert defaults == {"min_lines": 40, "context": 2, "min_savings": 0.15, "merge_similar": False, "tail_lines": 0}
 
 
 def test_it_draws_itself_escaped_and_bounded() -> None:
@@ -396,3 +396,43 @@ def test_it_draws_itself_escaped_and_bounded() -> None:
 
 def test_the_empty_text() -> None:
     assert fold("", min_lines=0) == Folded("", False, 1, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp: cannot stat 'dist/app.js': No such file or directory",
+        "Killed",
+        "Aborted (core dumped)",
+        "Segmentation fault",
+        "bash: foo: command not found",
+        "open /etc/x: Permission denied",
+        "connect: connection refused",
+        "operation timed out after 30 s",
+        "ld: undefined reference to `f'",
+        "java: out of memory",
+        "CONFLICT (content): Merge conflict in a.txt",
+        "BUILD UNSUCCESSFUL",
+        "Unhandled rejection",
+        "process ended with exit status 1",
+        "make: recipe ended, exit code: 2",
+        "  ✗ charges the right amount",
+        "\x1b[31m\x1b[1mFAIL\x1b[0m src/a.test.ts",
+        "\x1b[1mE   \x1b[0massert 3 == 4",
+    ],
+)
+def test_what_says_that_something_went_wrong_stays(line: str) -> None:
+    noise = [f"step {n} done" for n in range(60)]
+    log = "\n".join([*noise, "warning: an old flag", *noise, line, *noise])
+    assert line in fold(log).content.split("\n")
+
+
+def test_the_tail_can_be_kept() -> None:
+    log = "\n".join(["error: first", *[f"step {n} done" for n in range(60)], "the reason, in nobody's words", ""])
+    folded = fold(log, tail_lines=3)
+    assert folded.content.endswith("\nstep 58 done\nstep 59 done\nthe reason, in nobody's words\n")
+    assert fold(folded.content, tail_lines=3, min_lines=0) == fold(folded.content, tail_lines=3, min_lines=0)
+    assert not fold(log, tail_lines=1_000).folded
+    assert (
+        not fold("a\n" * 50 + "error", min_savings=-1).folded or fold("a\n" * 50 + "error", min_savings=-1).savings > 0
+    )

@@ -20,6 +20,7 @@ from agentlab.spill import OutputBudget, SpillStore, collect
 from agentlab.tools import Registry, Tool, ToolResult
 from agentlab.workspace import Workspace
 
+BUDGET = OutputBudget(per_result=5_000)  # so that a log of 4,500 characters is worth folding
 LOG = "\n".join([f"ok test_{n}" for n in range(400)] + ["E  AssertionError: 3 != 4", "1 failed, 400 passed"])
 NOISE = "\n".join(f"row {n}" for n in range(30_000))
 
@@ -43,7 +44,7 @@ def files(folder: Path) -> list[Path]:
 
 def test_a_log_is_folded_and_its_raw_text_is_on_disk_once(tmp_path: Path) -> None:
     store = SpillStore(tmp_path / "s", base=tmp_path)
-    after = reduce([result(LOG)], registry=registry(), store=store)
+    after = reduce([result(LOG)], registry=registry(), store=store, budget=BUDGET)
     [file] = files(tmp_path / "s")
     assert file.read_text() == LOG
     output = after.results[0].output
@@ -72,33 +73,66 @@ def test_a_folded_log_that_is_still_too_long_keeps_its_one_file(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["read_file", "search", "gone"])
 def test_what_is_no_log_is_never_folded(tmp_path: Path, name: str) -> None:
     raw = result(LOG, name)
-    assert reduce([raw], registry=registry(), store=SpillStore(tmp_path / "s")).results == [raw]
+    assert reduce([raw], registry=registry(), store=SpillStore(tmp_path / "s"), budget=BUDGET).results == [raw]
     assert files(tmp_path) == []
+
+
+def test_a_log_that_fits_easily_is_left_alone(tmp_path: Path) -> None:
+    """What `cat` prints looks like a log that mentions errors."""
+    code = (Path(__file__).parents[1] / "agentlab" / "process.py").read_text()
+    assert reduce([result(code)], registry=registry(), store=SpillStore(tmp_path / "s")).results == [result(code)]
+    assert files(tmp_path) == []
+
+
+def test_colours_do_not_count_and_do_not_hide_anything(tmp_path: Path) -> None:
+    log = "\n".join([*[f"\x1b[32mok\x1b[0m test_{n}" for n in range(400)], "\x1b[31m\x1b[1mFAIL\x1b[0m src/a.test.ts"])
+    store = SpillStore(tmp_path / "s", base=tmp_path)
+    after = reduce([result(log)], registry=registry(), store=store, budget=BUDGET)
+    assert "\nFAIL src/a.test.ts\n[All " in after.results[0].output
+    assert "\x1b" not in files(tmp_path / "s")[0].read_text()
+
+
+def test_what_was_streamed_and_is_still_too_long_is_cut_from_its_file(tmp_path: Path) -> None:
+    store = SpillStore(tmp_path / "spill", base=tmp_path)
+    tools = Registry(Workspace(tmp_path, store=store).tools())
+    call_it = call("c", "run_shell", command="seq 1000000; exit 1")
+    long = run(tools.dispatch(call_it, policy=Policy(default="allow")))
+    assert 2_000 < len(long.output) < 2_300
+    [short] = reduce([long], registry=tools, store=store, budget=OutputBudget(per_result=1_500, preview=700)).results
+    assert short.output_path == long.output_path
+    text, _, _ = short.output.rpartition("\n[All ")
+    left_out = int(text.partition("… [")[2].partition(" ")[0])
+    whole = (tmp_path / str(long.output_path)).read_text()
+    assert left_out + len(text) - len(f"\n… [{left_out} characters omitted] …\n") == len(whole)
+    assert text.endswith("\n1000000\n[exit code 1]")
 
 
 def test_what_is_in_a_file_already_is_left_alone(tmp_path: Path) -> None:
     raw = replace(result(LOG), output_path="s/0001-0123456789.txt")
-    assert reduce([raw], registry=registry(), store=SpillStore(tmp_path / "s")).results == [raw]
+    assert reduce([raw], registry=registry(), store=SpillStore(tmp_path / "s"), budget=BUDGET).results == [raw]
 
 
 def test_a_log_that_cannot_be_saved_is_not_folded(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("no folder")
-    after = reduce([result(LOG)], registry=registry(), store=SpillStore(tmp_path / "s"))
+    after = reduce([result(LOG)], registry=registry(), store=SpillStore(tmp_path / "s"), budget=BUDGET)
     assert after.results == [result(LOG)]
     assert after.spilled == []
 
 
 def test_a_fold_that_gains_less_than_its_pointer_leaves_no_file(tmp_path: Path) -> None:
     tiny = "\n".join(["error", *["a"] * 45])
-    after = reduce([result(tiny)], registry=registry(), store=SpillStore(tmp_path / "t"))
+    after = reduce([result(tiny)], registry=registry(), store=SpillStore(tmp_path / "t"), budget=BUDGET)
     assert after.results == [result(tiny)]
     assert files(tmp_path / "t") == []
 
 
 def test_the_line_that_says_how_a_command_ended_survives_the_fold(tmp_path: Path) -> None:
-    log = LOG + "\n" + "\n".join(["tidying up"] * 50) + "\n[exit code 1]"
-    after = reduce([replace(result(log), status="failed")], registry=registry(), store=SpillStore(tmp_path / "s"))
-    assert "lines omitted]\n[exit code 1]\n[All " in after.results[0].output
+    log = LOG + "\n" + "\n".join(f"tidying up {n}" for n in range(50)) + "\n[exit code 1]"
+    after = reduce(
+        [replace(result(log), status="failed")], registry=registry(), store=SpillStore(tmp_path / "s"), budget=BUDGET
+    )
+    assert "tidying up 1\n… [39 lines omitted]\ntidying up 41\n" in after.results[0].output
+    assert "tidying up 49\n[exit code 1]\n[All " in after.results[0].output
 
 
 outputs = st.lists(st.sampled_from(["ok", "error: x", "  at f (a.js:1)", "", "y" * 90]), max_size=120).map("\n".join)
@@ -171,11 +205,12 @@ def test_the_pointers_of_a_plain_history_keep_its_files(tmp_path: Path) -> None:
 
 
 def test_an_output_too_large_for_memory_goes_straight_to_its_file(tmp_path: Path) -> None:
-    command = "yes 'row of a table' | head -n 200000; echo the end; exit 3"
+    command = "yes 'row of a table' | head -n 300000; echo the end; exit 3"
     done, _ = turn(tmp_path, [command], window=8_000, hooked=True)
     message = next(message for message in run(done.run()).history if message["role"] == "tool")
-    assert (tmp_path / message["output_path"]).read_text() == "row of a table\n" * 200_000 + "the end\n"
+    rows = "row of a table\n" * 300_000
+    assert (tmp_path / message["output_path"]).read_text() == rows + "the end\n[exit code 3]"
     assert message["content"].startswith("row of a table\n")
-    assert "the end\n[exit code 3]\n[All 3000008 characters, 200001 lines, are saved." in message["content"]
+    assert "the end\n[exit code 3]\n[All 4500021 characters, 300002 lines, are saved." in message["content"]
     assert len(message["content"]) < 2_200
     assert len(files(tmp_path / "spill")) == 1

@@ -320,7 +320,7 @@ def test_the_lines_of_all_matches_are_named_up_to_twenty() -> None:
         edit("x\n" * 100_000, "x", "y")
     with pytest.raises(ToolError, match=r"matches 2 places \(lines 2, 4\)"):
         edit("a\nb\nc\nb\nc\n", "b\nc", "y")
-    with pytest.raises(ToolError, match=r"^old_string matches 2 places \(lines 1, 1\)"):
+    with pytest.raises(ToolError, match=r"^old_string matches 2 places \(lines 1\)"):
         edit("b b", "b", "y")
 
 
@@ -354,13 +354,38 @@ def test_line_ends_stay_what_they_are(text: str, old: str, new: str, right: str)
     assert edit(text, old, new) == right
 
 
-def test_a_text_across_mixed_line_ends_is_told_to_go_line_by_line() -> None:
-    with pytest.raises(ToolError, match="mixes LF and CRLF: edit line by line"):
-        edit("a\r\nb\nc\n", "a\nb\nc", "x")
-    for text, old in (("a\r\nb\r\n", "a\nx"), ("a\nb\n", "a\nx"), ("a\r\nb\n", "x")):
-        with pytest.raises(ToolError) as caught:
-            edit(text, old, "y")
-        assert "mixes" not in str(caught.value)
+def test_a_line_end_matches_both_kinds_and_takes_on_that_of_its_place() -> None:
+    assert edit("a\r\nb\nc\n", "a\nb\nc", "x\ny") == "x\r\ny\n"
+    assert edit("one\r\ntwo\r\nx\n", "two", "two\nnew") == "one\r\ntwo\r\nnew\r\nx\n"
+    assert edit("one\r\ntwo\nx\n", "two", "two\nnew") == "one\r\ntwo\nnew\nx\n"
+    assert edit("a\r\nlast", "last", "b\nc") == "a\r\nb\r\nc"
+    assert edit("a\r\n\r\nb\n", "\n\nb", "!") == "a!\n"
+    mixed = "a\nb\nx\r\na\r\nb\r\n"
+    with pytest.raises(ToolError, match=r"matches 2 places \(lines 1, 4\)"):
+        edit(mixed, "a\nb", "Z")
+    assert apply_edit(mixed, Edit("a\nb", "y\nz", True), name="f") == ("y\nz\nx\r\ny\r\nz\r\n", 2)
+
+
+def test_places_that_overlap_are_two_and_their_lines_are_named_once() -> None:
+    with pytest.raises(ToolError, match=r"matches more than 20 places \(lines 1, \.\.\.\)"):
+        edit("-" * 79, "-" * 40, "=")
+    with pytest.raises(ToolError, match=r"matches 2 places \(lines 1\)"):
+        edit("aaa", "aa", "b")
+    with pytest.raises(ToolError, match=r"matches 2 places \(lines 1, 2\)"):
+        edit("\r\n\r\n\r\n", "\n\n", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "hint"),
+    [
+        ("a\nb", "b\n", "does not end with a line end"),
+        ("caf\udce9", "caf\ufffd", "is no UTF-8 text: leave it out"),
+        ("a\nb\n", "c\n", "is not in a.txt. Read the file again"),
+    ],
+)
+def test_where_copying_exactly_cannot_help_the_error_says_why(text: str, old: str, hint: str) -> None:
+    with pytest.raises(ToolError, match=hint):
+        edit(text, old, "x")
 
 
 @given(st.lists(st.text("ab日 ", max_size=4), min_size=1, max_size=6), st.data())
@@ -398,7 +423,7 @@ def test_bytes_outside_of_the_match_are_untouched(before: bytes, behind: bytes, 
         ({"old": "a", "new": "b", "replace_all": True}, Edit("a", "b", True)),
         ({"old_string": "a", "new_string": ""}, Edit("a", "")),
         ({"old_string": "a", "new_string": "b", "replace_all": None}, Edit("a", "b")),
-        ({"old_string": "a", "new_string": "\ud800b\udcff"}, Edit("a", "?b?")),
+        ({"old_string": "a", "new_string": "\ud800b\udcff"}, Edit("a", "\ufffdb\ufffd")),
     ],
 )
 def test_edits_that_can_be_meant(sent: Any, right: Edit) -> None:

@@ -674,3 +674,24 @@ def test_a_handler_may_say_in_which_file_its_whole_output_is() -> None:
     assert (failed.status, failed.output_path) == ("failed", "spill/0002.txt")
     said = {"role": "tool", "tool_call_id": "c1", "content": "both ends \ufffd"}
     assert done.message() == {**said, "output_path": "spill/0001.txt"}
+
+
+def test_no_output_holds_a_lone_surrogate_whatever_came_of_the_call() -> None:
+    def fails(text: str) -> str:
+        """Fails."""
+        raise ValueError("half an emoji \ud83d") if text else ToolError("half \ud83d")
+
+    for input in ({"text": "x"}, {"text": ""}, {"text": "x", "\ud83d": 1}):
+        result = dispatch(fails, **input)
+        assert result.status == "failed"
+        assert "\ufffd" in result.output
+        result.output.encode()
+
+
+def test_a_refused_call_says_what_it_was_given_so_that_attempts_can_be_told_apart() -> None:
+    def read(path: str) -> str:
+        """Read."""
+        return path
+
+    assert dispatch(read, file="a").input == {"file": "a"}
+    assert dispatch(read).input == {}

@@ -11,6 +11,7 @@ from clean_run import run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agentlab.errors import AgentLabError
 from agentlab.loop import Done, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.pairing import problems
@@ -363,3 +364,23 @@ def test_real_work_may_take_longer_than_the_base() -> None:
     turn, simulator, events = turn_of([*story, "All done."], budget=LoopBudget(12, max_factor=2))
     assert (turn.reason, len(simulator.requests)) == ("budget", 24)
     assert events[-1] == Done("budget", "The turn used up its 24 steps. Say 'continue' to go on.")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"base_steps": -1}, {"growth": -1}, {"max_factor": -1}, {"repeated_calls": -1}, {"idle_steps": -1}]
+)
+def test_thresholds_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(AgentLabError):
+        LoopBudget(**wrong)
+
+
+def test_an_input_that_json_has_no_form_for_counts_as_it_prints() -> None:
+    budget = LoopBudget()
+    odd = ToolResult("c", "f", {"x": {1}}, "failed", "")
+    assert [budget.record([odd]) is not None for _ in range(3)] == [False, False, True]
+
+
+def test_attempts_that_differ_are_not_the_same_failure() -> None:
+    budget = LoopBudget()
+    for input in ({"file": "a"}, {"name": "b"}, {"path": "c", "lines": 3}):
+        assert budget.record([ToolResult("c", "read_file", input, "failed", "")]) is None

@@ -29,7 +29,7 @@ from agentlab.messages import assistant, call, user
 from agentlab.pairing import INTERRUPT_NOTE, UNKNOWN_NOTE, problems
 from agentlab.permissions import Policy
 from agentlab.simulator import Simulator
-from agentlab.spill import SpillStore
+from agentlab.spill import OutputBudget, SpillStore
 from agentlab.tools import Registry, ToolResult
 from agentlab.workspace import EDIT_BYTES, LIST_ENTRIES, READ_LINES, Workspace
 
@@ -254,7 +254,7 @@ def test_no_argument_whatever_makes_a_file_tool_raise(data: st.DataObject) -> No
         ("\ud800", "is no usable path"),
         ("loop", ""),
         ("x" * 300, "File name too long"),
-        ("x/" * 3000, "File name too long"),
+        ("x/" * 3000 + "x", "File name too long"),
         ("\udcff" * 300, "File name too long"),
         ("x" * 100_000, "File name too long"),
     ],
@@ -339,7 +339,7 @@ def test_a_wrong_name_gets_the_near_ones(space: Workspace) -> None:
     for name in ("config.toml", "setup.py", "src/main.py"):
         (space.root / name).touch()
     refused(space, "read_file", "There is no file config.tml. Did you mean config.toml?", path="config.tml")
-    refused(space, "read_file", "There is no file src/mian.py. Did you mean main.py?", path="src/mian.py")
+    refused(space, "read_file", "There is no file src/mian.py. Did you mean src/main.py?", path="src/mian.py")
     refused(space, "read_file", "Look with list_dir('src').", path="src/zzz")
     refused(space, "edit_file", "Look with list_dir('src').", path="src/no/such/zzz", old_string="a", new_string="b")
     refused(space, "list_dir", "There is no scr. Did you mean src?", path="scr")
@@ -501,8 +501,8 @@ def test_what_was_written_can_be_read(content: str) -> None:
 
 
 def test_a_lone_surrogate_cannot_be_written_and_keeps_nothing_else_from_it(space: Workspace) -> None:
-    assert use(space, "write_file", path="f", content="a\ud800b").output == "Created f: 1 lines, 3 bytes."
-    assert (space.root / "f").read_bytes() == b"a?b"
+    assert use(space, "write_file", path="f", content="a\ud800b").output == "Created f: 1 lines, 5 bytes."
+    assert (space.root / "f").read_bytes() == "a\ufffdb".encode()
 
 
 def test_a_file_keeps_its_mode(space: Workspace) -> None:
@@ -797,3 +797,51 @@ def test_a_gigabyte_is_whole_on_disk_in_bounded_memory(tmp_path: Path) -> None:
         text=True,
     )
     print(done.stdout)
+
+
+# ---------------------------------------------------------------- pages, hints, protection
+
+
+def test_a_page_fits_into_the_budget_of_a_result(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("".join(f"row {n}\n" for n in range(5_000)))
+    space = Workspace(tmp_path, budget=OutputBudget().for_window(8_000))
+    page = space.read_file("rows.txt")
+    assert len(page) <= 4_800
+    assert page.splitlines()[-1].endswith("go on with offset=315]")
+    tiny = Workspace(tmp_path, budget=OutputBudget(per_result=0)).read_file("rows.txt")
+    assert tiny.startswith("     1\trow 0\n[lines 1 to 1 of 5000")  # never nothing: the model would stay where it is
+
+
+def test_a_hint_names_a_path_that_can_be_used(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("x")
+    with pytest.raises(ToolError, match=r"Did you mean notes/todo\.txt\?"):
+        Workspace(tmp_path).read_file("notes/tofo.txt")
+
+
+def test_a_store_that_the_model_cannot_reach_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    for store in (
+        SpillStore(tmp_path / "elsewhere"),
+        SpillStore("spill"),
+        SpillStore(tmp_path / "root" / "s", base="/"),
+    ):
+        with pytest.raises(AgentLabError, match="cannot follow the pointers"):
+            Workspace(tmp_path / "root", store=store)
+    Workspace(tmp_path / "root", store=SpillStore(tmp_path / "root" / "s", base=tmp_path / "root"))
+    Workspace(tmp_path / "root", reach="anywhere", store=SpillStore(tmp_path / "elsewhere"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_read_only_file_is_not_replaced(space: Workspace) -> None:
+    (space.root / "f").write_text("mine")
+    (space.root / "f").chmod(0o400)
+    with pytest.raises(ToolError, match="read-only"):
+        space.write_file("f", "yours")
+    assert (space.root / "f").read_text() == "mine"
+
+
+def test_a_file_needs_a_name(space: Workspace) -> None:
+    with pytest.raises(ToolError, match="names a folder"):
+        space.write_file("new/", "x")
+    assert list(space.root.iterdir()) == []

@@ -24,6 +24,7 @@
 
 # %%
 import inspect
+import json
 import os
 import re
 import tempfile
@@ -224,8 +225,8 @@ source(LoopBudget._reason)
 # %% [markdown]
 # ## Turn the knob
 #
-# Here is a session that goes in circles, in 18 steps: an edit that does not fit, then a test that stays red. Each step is
-# one tool result.
+# Here is a session that goes in circles, in 18 steps, written for this page: an edit that does not fit, then a test that
+# stays red. Each step is one tool result.
 
 # %%
 def did(name, status="completed", **input):
@@ -315,11 +316,28 @@ for name, thresholds in SETTINGS.items():
     print(name)
     tell(**DEFAULTS | thresholds)
 
-
 # %% [markdown]
-# Nervous is wrong, too: a test may well be run twice. (One thing a recording cannot show: a nudged model might have gone
+# Nervous is wrong, too: a test may well be run twice. (One thing such a list cannot show: a nudged model might have gone
 # another way.)
 #
+# And a session that *works*? This one is real: 62 messages between a person and an agent that books flights. Its calls
+# are step by step the ones that were made; no threshold should speak up.
+
+# %%
+recorded = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+steps = []
+for message in recorded:
+    for each in message.get("tool_calls") or []:
+        done = each["function"]
+        steps.append(did(done["name"], **json.loads(done["arguments"])))
+
+for name, thresholds in {"nervous": SETTINGS["nervous"], "the defaults": {}}.items():
+    budget = LoopBudget(**DEFAULTS | thresholds)
+    said = [problem.message for results in steps if (problem := budget.record(results))]
+    print(f"{name}: {len(steps)} steps, {said or 'nothing to say'}")
+
+
+# %% [markdown]
 # ## In the loop
 #
 # A model that only ever makes one call, and does not listen:
@@ -341,7 +359,8 @@ draw.strip(turn.history)
 
 
 # %% [markdown]
-# The `origin` says that no person wrote the nudge; it is not sent. Another model listens, and one sentence was enough:
+# The key `origin` says that no person wrote the nudge; the nudge is sent, the key is not. Another model listens, and one
+# sentence was enough:
 
 # %%
 def listens(request):

@@ -50,13 +50,13 @@ from agentlab.widgets import explore, stream
 from agentlab.workspace import Workspace
 
 # %% [markdown]
-# A table of 30,000 rows, and one number that somebody wants to know:
+# A table of about 27,000 rows, and one number that somebody wants to know:
 
 # %%
 temporary = tempfile.TemporaryDirectory()
 folder = Path(temporary.name)
-row = "row {0}: id={1} name=user_{0} email=user_{0}@example.com"
-table = "\n".join(row.format(n, n * 7) for n in range(30_000))
+row = "row {0}: id={1} name=user_{0} email=user_{0}@example.com status=active\n"
+table = "".join(row.format(n, n * 7) for n in range(30_000))[:2_097_212]
 (folder / "users.txt").write_text(table)
 
 WINDOW = 8_000  # tokens
@@ -202,13 +202,15 @@ for per_result, per_batch in (40_000, 80_000), (10_000, 50_000), (1_000, 2_000),
     knob.set(per_result=per_result, per_batch=per_batch)
     after = budgeted(per_result, per_batch)
     names = [result.call_id for result in after.results if result.output_path]
-    print(f"{per_result:6,} and {per_batch:6,}: {after.after:6,} left; spilled: {', '.join(names) or 'none'}")
+    free = f"{ROOM - after.after:7,} free" if ROOM > after.after else f"{after.after - ROOM:7,} too much"
+    print(f"{per_result:6,} and {per_batch:6,}: {free}; spilled: {', '.join(names) or 'none'}")
 
 # %% [markdown]
-# `read_file` never spills: the file is there already, and the tool limits itself, with `offset` and `limit`. So both
-# meet in one habit: what is large is a file, and is read in parts.
+# `read_file` never spills: the file is there already, and is read in pages, with `offset` and `limit`. So both meet in
+# one habit: what is large is a file, and is read in parts.
 #
-# A small window needs small limits. `for_window` takes 15 % of it for a result and 30 % for a batch:
+# A small window needs small limits. `for_window` takes 15 % of it for a result and 30 % for a batch. Give the same budget
+# to `Workspace(folder, budget=...)`: a page of `read_file` stays within it, too.
 
 # %%
 rows = []
@@ -246,13 +248,14 @@ for name in LOGS:
     for context, merge in (0, False), (2, False), (10, False), (2, True):
         knob.set(log=name, context=context, merge_similar=merge)
         cells.append(f"{knob.picture.savings:.0%}" if knob.picture.folded else "left alone")
-    rows.append((name, len(LOGS[name].split("\n")), *cells))
+    rows.append((name, LOGS[name].count("\n"), *cells))
 knob.set(log="cargo_test", context=2, merge_similar=False)
 draw.table(rows, head=("log", "lines", "context 0", "context 2", "context 10", "2, similar lines merged"))
 
 # %% [markdown]
-# Only tools that declare `log=True` are folded, never a file that was read. And folding loses nothing: the raw text goes
-# to a file first. Is the folded text still too long, its excerpt points to the same file: one file, one pointer.
+# Only tools that declare `log=True` are folded, never what `read_file` read. And only where it pays: `cat source.py`
+# comes through the shell, too, and looks like a log that mentions errors, so a result below a fifth of the limit stays
+# whole. Folding loses nothing: the raw text goes to a file first, and there is one file and one pointer.
 
 # %%
 logged = ToolResult("call_1", "run_shell", {}, "failed", LOGS["pytest"])
@@ -263,7 +266,8 @@ print(after.output[:120], "[...]", after.output[-260:], sep="\n")
 # ## Who cleans up?
 #
 # A long session leaves dozens of files. When may one go? **When nothing that is alive points to it**, and a pointer is
-# the field `output_path`, never a name in a sentence. Three outputs of one session; then it is compacted to a summary and
+# the field `output_path`, never a name in a sentence. Every session has a store of its own, so that all its pointers are
+# at hand. Three outputs of one session; then it is compacted to a summary and
 # its last result, and the summary *mentions* the first file:
 
 # %%
@@ -296,7 +300,7 @@ def verdict(*alive, min_age_s=0):
 rows = [
     ("after a compaction", "the view only", verdict(compacted), "no: a rewind goes back to where the files are gone"),
     ("after a compaction", "view and log", verdict(compacted, log), "yes"),
-    ("on resume", "the log", verdict(log), "yes: it takes only what a crash left behind"),
+    ("on resume", "the log", verdict(log), "yes: only what a crash left behind goes"),
     ("at the session's end", "nothing", verdict(), "only if nobody resumes, forks or reads the log"),
     ("now and then, by age", "nothing, a day old", verdict(min_age_s=86_400), "no: age does not tell who still points"),
     ("now and then, by age", "all logs, a day old", verdict(log, min_age_s=86_400), "yes"),
@@ -381,7 +385,7 @@ turn = await stream(check.collector.turn(check.collector.solution))
 #
 # <details><summary>An answer</summary>
 #
-# An excerpt and a pointer have a length of their own, some 300 characters. A hundred results of 200 characters would grow.
+# An excerpt and a pointer have a length of their own, some 200 characters. A hundred results of 150 characters would grow.
 # The batch stays over its limit then, and that is the honest outcome: fewer calls at once would help, cutting would not.
 #
 # </details>
