@@ -1,15 +1,21 @@
 """May this tool run with this input? allow, deny or ask.
 
+    the tool's name, its input -> the first rule that matches -> allow | ask -> a person, if there is one | deny
+
 The default: reading is allowed, everything else asks, and where nobody can be asked the answer is no. A rule that
 fails counts as a deny, so that a mistake in a policy never opens a door.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from agentlab import jsonio
 
 Verdict = Literal["allow", "deny", "ask"]
 
@@ -25,7 +31,10 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """A verdict for the tools whose name matches `tool` (a shell pattern) and whose input passes `when`."""
+    """A verdict for the tools whose name matches `tool` (a shell pattern) and whose input passes `when`.
+
+    `matching` and `inside` make a `when` for patterns of arguments and for folders.
+    """
 
     verdict: Verdict
     tool: str = "*"
@@ -38,6 +47,35 @@ class Rule:
         if isinstance(passed, Awaitable):  # it would count as true before it has said anything
             raise TypeError("`when` must answer at once: write a plain function, not an async one")
         return bool(passed)
+
+
+def matching(**patterns: str) -> Callable[[dict[str, Any]], bool]:
+    """For a rule's `when`: each of these arguments is there, and the whole of it matches its shell pattern.
+
+    `matching(command="git *")`. What is no text is compared as compact JSON. A pattern knows nothing of what a shell
+    makes of a text: this one lets `git log; rm -r .` pass too, so allow a shell only what holds no `*`.
+    """
+
+    def when(input: dict[str, Any]) -> bool:
+        texts = {name: text if isinstance(text, str) else jsonio.dumps(text) for name, text in input.items()}
+        return all(name in texts and fnmatchcase(texts[name], pattern) for name, pattern in patterns.items())
+
+    return when
+
+
+def inside(folder: str | Path, *, root: str | Path, argument: str = "path") -> Callable[[dict[str, Any]], bool]:
+    """For a rule's `when`: the path in this argument is the folder, or leads into it.
+
+    Both are seen from `root`, and followed through `..` and links to where they really lead. A path that is not given
+    is `root`. One that is no path raises, which denies the call.
+    """
+
+    def when(input: dict[str, Any]) -> bool:
+        path = input.get(argument)
+        target = os.path.realpath(os.path.join(root, "" if path is None else path))
+        return Path(target).is_relative_to(os.path.realpath(os.path.join(root, folder)))
+
+    return when
 
 
 @dataclass(frozen=True)
@@ -66,10 +104,10 @@ class Policy:
 
     async def permits(self, tool: Subject, input: dict[str, Any]) -> bool:
         """The verdict, with the question asked where one is due. No answer, or an error, means no."""
-        verdict = self.judge(tool, input)
-        if verdict != "ask":
-            return verdict == "allow"
         try:
+            verdict = self.judge(tool, input)
+            if verdict != "ask":
+                return verdict == "allow"
             return self.ask is not None and await self.ask(tool, input) is True
         except Exception:
             return False

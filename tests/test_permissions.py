@@ -6,6 +6,7 @@ import asyncio
 import re
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from clean_run import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentlab.permissions import Policy, Rule
+from agentlab.permissions import Policy, Rule, inside, matching
 
 
 @dataclass(frozen=True)
@@ -159,3 +160,55 @@ def test_rules_may_be_a_dict_from_names_to_verdicts() -> None:
     assert policy.judge(READ, {}) == "allow"
     assert Policy({"nothing": "allow"}).judge(WRITE, {}) == "ask"
     assert Policy({"write_*": "perhaps"}).judge(WRITE, {}) == "deny"  # type: ignore[dict-item]
+
+
+def test_patterns_of_arguments_match_whole_and_all_of_them() -> None:
+    policy = Policy([Rule("allow", "shell", matching(command="git log*", folder="src"))], default="deny")
+    shell = Tool("shell")
+    assert policy.judge(shell, {"command": "git log -3", "folder": "src"}) == "allow"
+    assert policy.judge(shell, {"command": "git log\n-3", "folder": "src", "more": 1}) == "allow"
+    for input in (
+        {"command": "git log"},
+        {"command": "x git log", "folder": "src"},
+        {"command": "git log", "folder": ""},
+    ):
+        assert policy.judge(shell, input) == "deny"
+
+
+def test_what_is_no_text_is_compared_as_json() -> None:
+    policy = Policy([Rule("deny", when=matching(command='*"rm"*')), Rule("deny", when=matching(force="true"))], "allow")
+    assert policy.judge(WRITE, {"command": ["rm", "-r"]}) == "deny"
+    assert policy.judge(WRITE, {"force": True}) == "deny"
+    assert policy.judge(WRITE, {"force": False, "command": ["ls"]}) == "allow"
+    assert policy.judge(WRITE, {"command": object()}) == "deny"  # a rule that raises
+
+
+def test_a_folder_holds_itself_and_what_really_lies_in_it(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "src")
+    (tmp_path / "src" / "out").symlink_to(tmp_path)
+    policy = Policy([Rule("allow", when=inside("src", root=tmp_path))], default="deny")
+    within = ["src", "src/", "./src/a", "a/../src/b/c", "link/a", str(tmp_path / "src/a"), "src//a", "src/new/deep"]
+    without = ["", ".", "src2", "srcs/a", "src/..", "src/../a", "src/out/a", "/etc/passwd", "../src/a", "~/src"]
+    for path in within:
+        assert policy.judge(WRITE, {"path": path}) == "allow", path
+    for path in without:
+        assert policy.judge(WRITE, {"path": path}) == "deny", path
+    assert policy.judge(WRITE, {}) == "deny"
+    assert Policy([Rule("allow", when=inside(".", root=tmp_path))], "deny").judge(WRITE, {}) == "allow"
+    by_name = Policy([Rule("allow", when=inside("src", root=tmp_path, argument="target"))], "deny")
+    assert by_name.judge(WRITE, {"target": "src/a", "path": "b"}) == "allow"
+
+
+@pytest.mark.parametrize("path", [7, ["src"], {"a": 1}, True, "src/\x00"], ids=repr)
+def test_a_path_that_is_none_denies(tmp_path: Path, path: Any) -> None:
+    policy = Policy([Rule("deny", when=inside("secret", root=tmp_path))], default="allow")
+    assert policy.judge(WRITE, {"path": path}) == "deny"
+
+
+def test_a_policy_whose_judge_raises_permits_nothing() -> None:
+    class Broken(Policy):
+        def judge(self, tool: Any, input: dict[str, Any]) -> Any:
+            raise RuntimeError("a mistake in a policy")
+
+    assert permits(Broken(), READ) is False
