@@ -278,7 +278,7 @@ async def ask(
         raise
     except Exception as error:
         said = f"gave no answer within {timeout_s} s" if limit.expired() else f"failed: {type(error).__name__}: {error}"
-        verdict = Verdict(False, f"The summariser {said[:300]}.")
+        verdict = Verdict(False, f"The summariser {said if len(said) <= 300 else said[:299] + '…'}.")
     if breaker:
         breaker.record(ok=verdict.ok)
     return verdict

@@ -102,7 +102,7 @@ def _line(at: float) -> str:
     """A dashed look is not to be had from a gradient: a thin line is."""
     below, above = percent(at - 0.8), percent(at + 0.8)
     stops = f"transparent {below}, #d04437 {below}, #d04437 {above}, transparent {above}"
-    return f";background-image:linear-gradient(to top, {stops})"
+    return f";background-image:linear-gradient(to top, {stops});background-repeat:no-repeat"
 
 
 def _measure(value: float, unit: str) -> str:

@@ -597,3 +597,6 @@ if os.environ.get("AGENT_BASE_URL"):
     await stream(agent.send("Where did I stop you? Answer in one sentence."))
 else:
     print("AGENT_BASE_URL is not set: this cell stays offline.")
+
+# %% [markdown]
+# **Next:** [Compaction](05_compaction.ipynb), where a conversation gets too long for the model, and keeps its task.

@@ -1,0 +1,578 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,-all
+#     formats: ipynb,text//py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version,-widgets,-language_info
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Compaction: forget how the work went, never what it is
+#
+# ← [Interrupt](04_interrupt.ipynb) · modules: `compaction`, `summary`, `branching`, `segments`, `context`
+#
+# **The problem.** Every request carries the whole conversation, so every request is larger than the one before, and one
+# day it does not fit. Then something old must go; and what goes first is what you asked for.
+
+# %%
+import inspect
+import json
+import os
+import re
+import textwrap
+from pathlib import Path
+
+from IPython.display import Markdown
+
+from agentlab import check, compaction, draw
+from agentlab.agent import Agent
+from agentlab.check.compaction_session import TASK, session
+from agentlab.compaction import Limits, branch, compact, should_compact, split_index
+from agentlab.context import hooks
+from agentlab.errors import ContextOverflow
+from agentlab.loop import run_turn
+from agentlab.messages import assistant, call, user
+from agentlab.provider import ChatClient, ProviderRefused
+from agentlab.segments import SegmentManager
+from agentlab.simulator import Fault, Simulator
+from agentlab.simulator.tokens import render, tokenize
+from agentlab.summary import SUMMARY_PROMPT, last_by_person, summarizer, summary_source, text_size
+from agentlab.tools import Registry
+from agentlab.watchdog import LoopBudget
+from agentlab.widgets import explore, stream
+
+# %% [markdown]
+# A real conversation (`data/sessions`, from tau-bench): a person changes a flight. Each column is one request.
+
+# %%
+airline = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+asked = [at for at, message in enumerate(airline) if message["role"] == "assistant"]
+sizes = [len(render([], airline[:at])) for at in asked]
+draw.chart({"a request of the session": sizes}, unit="tokens", limit=(8_000, "a window of 8,000"))
+
+
+# %% [markdown]
+# ## Break it
+#
+# A session of a coding agent, 27 messages, written by us: an old task, and the one that is under way.
+
+# %%
+def pinned(history, cut=0):
+    """What becomes of each message when history[:cut] is summarised."""
+    person, fates = last_by_person(history), []
+    for at, message in enumerate(history):
+        gone = at < cut and message["role"] != "system"
+        fates.append("summarised" if gone else "pinned" if at == person else "kept")
+    return fates
+
+
+work = session()
+print(TASK)
+draw.strip(work, fates=pinned(work), caption="the last words of the person are pinned")
+
+
+# %% [markdown]
+# The first idea is to keep **the last few messages**. This model is a script that can only answer what it sees:
+
+# %%
+def report(request):
+    said = [message["content"] for message in request["messages"] if message["role"] == "user"]
+    task = next((text for text in reversed(said) if "formatDate" in text), None)
+    return f"I did what you asked: {task}" if task else "The tests pass. What do you want me to do?"
+
+
+async def answer_to(history):
+    try:
+        return (await Simulator(report).client().complete(history))["content"]
+    except ProviderRefused as refused:
+        return f"{refused.status}: {refused.body['error']['message']}"
+
+
+for keep in 7, 8, 27:
+    print(f"the last {keep}: {await answer_to(work[-keep:])}\n")
+
+# %% [markdown]
+# Seven cut a call from its result: refused. Eight are accepted, and that is worse: nothing fails, and **the task is gone**.
+# In a tool loop the newest messages are calls and results; the words of the person stand far in front of them.
+#
+# So a summary has to stand for what goes. But a summary tells again, what is told again changes, and a long session is
+# compacted many times. Some things must get through word for word.
+#
+# ## The mechanism
+#
+# ### When? Ask the provider
+#
+# Each response reports its usage. Input and output together are about what the next request carries. From 75 % of the
+# window on it is time, since writing the summary needs room, too.
+
+# %%
+for prompt, output in (58_000, 1_200), (98_400, 1_800):
+    usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    decision = should_compact(usage, 128_000, message_count=27)
+    print("yes:" if decision.compact else "no: ", decision.why)
+
+# %% [markdown]
+# Why not count yourself? You do not have the provider's tokenizer, and "a token is four characters" is a rule of thumb
+# for English prose. (The offline provider has a tokenizer of its own, as each provider has.)
+
+# %%
+samples = {
+    "a sentence": "Please change the flight back to the fastest one. " * 20,
+    "the same in Chinese": "请把回程航班改成最快的一班。" * 20,
+    "JSON of a tool": airline[27]["content"],
+    "the whole airline session": None,
+}
+rows = []
+for name, text in samples.items():
+    guess = (text_size(text) if text else text_size(airline)) // 4
+    counted = len(tokenize(text)) if text else len(render([], airline))
+    rows.append((name, guess, counted, f"{guess / counted - 1:+.0%}"))
+draw.table(rows, head=("text", "characters / 4", "the provider counts", "the guess is off by"))
+
+# %% [markdown]
+# Who trusts the guess sends this, and hears about the window from the provider:
+
+# %%
+try:
+    await Simulator(["Sure."], context_window=9_000).client().complete(airline)
+except ContextOverflow as refused:
+    print(f"guessed {text_size(airline) // 4:,} tokens. The provider:", refused.body["error"]["message"])
+
+
+# %% [markdown]
+# ### Where? In three segments
+#
+# What is summarised, what is pinned, what is simply kept. The cut starts at the newest messages, is **pulled back to the
+# last words of the person**, if that is affordable, and never falls into a pair:
+
+# %%
+def source(thing, fold=None):
+    """The code of a function, without its docstring."""
+    code = re.sub('\n *""".*?"""', "", textwrap.dedent(inspect.getsource(thing)), flags=re.DOTALL)
+    code = f"```python\n{code}```"
+    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
+
+
+source(compaction.split_index)
+
+# %%
+cut = split_index(work)
+print("the newest 8 begin at", len(work) - 8, "- the cut is at", cut)
+draw.strip(work, fates=pinned(work, cut))
+
+# %% [markdown]
+# `last_by_person` looks at the field `origin`, never at words: the watchdog's nudge and an earlier summary have the role
+# `user`, too, and an anchor on one of them would lose the task all the same.
+#
+# Then a summary stands for the first six. The one who writes it is a script here; the real one gets a prompt with five
+# sections, and everything as flat text.
+
+# %%
+FIVE = """1. Task: "How are the tests of this project organised?" Answered.
+2. Done: node --test runs everything in tests/.
+3. Open: nothing. 4. package.json, tests/. 5. None."""
+
+done = await compact(work, summarize=lambda text: FIVE)
+print(len(work), "messages became", len(done.history), "and", done.dropped, "were replaced. The first one now:\n")
+print(done.history[0]["content"])
+print("\nthe rest is verbatim:", done.history[1:] == work[6:])
+
+# %% [markdown]
+# The summariser reads flat text under headings, since a request for a summary carries no tools, and some providers refuse
+# tool traffic in it:
+
+# %%
+text = f"{SUMMARY_PROMPT}\n\n{summary_source(work[:6])[:220]} [...]"
+title = "<details><summary>The prompt, and the beginning of what it reads</summary>"
+Markdown(f"{title}\n\n```text\n{text}\n```\n\n</details>")
+
+
+# %% [markdown]
+# ## Turn the knob
+#
+# The real session, stopped where it stands: a tool loop is running, or not. What stays?
+
+# %%
+def view(so_far, keep_recent, max_anchor_chars):
+    history = airline[:so_far]
+    cut = split_index(history, keep_recent, max_anchor_chars)
+    left = text_size(history[cut:]) + text_size(history[:1])
+    note = f"the cut is at {cut}: {left:,} of {text_size(history):,} characters stay"
+    return draw.strip(history, fates=pinned(history, cut), caption=note)
+
+
+knob = explore(
+    view, so_far=[22, 36, 48, 62], keep_recent=(2, 20), max_anchor_chars=(0, 10_000, 500)
+)
+knob.set(so_far=22, keep_recent=8, max_anchor_chars=8_000)
+
+# %%
+rows = []
+for so_far, keep, limit in (22, 8, 8_000), (22, 8, 6_000), (22, 16, 6_000), (36, 4, 8_000), (62, 8, 8_000):
+    knob.set(so_far=so_far, keep_recent=keep, max_anchor_chars=limit)
+    history = airline[:so_far]
+    cut, words = split_index(history, keep, limit), last_by_person(history)
+    fate = "summarised" if words < cut else "pinned"
+    rows.append((so_far, keep, limit, cut, f"{words}: {history[words]['content'][:30]}", fate))
+knob.set(so_far=22, keep_recent=8, max_anchor_chars=8_000)
+head = ("messages", "keep_recent", "max_anchor_chars", "cut at", "the person's last words", "are")
+draw.table(rows, head=head)
+
+# %% [markdown]
+# At 6,000 the way back to the words is too far: pinning them would keep nearly everything. Then **code copies the words**
+# into the summary message, up to 4,000 characters. No prompt is asked to. Our own session, with a limit of 1,000:
+
+# %%
+RETOLD = "1. Task: the user is working on date helpers. 2. Done: some edits. 3. Open: tests."
+far = await compact(work, summarize=lambda text: RETOLD, max_anchor_chars=1_000)
+print("the cut is at", far.kept_from, "\n")
+print(far.history[0]["content"].partition("\n\nGo on")[0])
+
+# %% [markdown]
+# ## When the summariser fails
+#
+# The summary is a request, too, and fails like one. But now there is no room to wait. So there is a way that needs no
+# model and cannot fail: an **outline**, one line for each message. Here the provider answers 429:
+
+# %%
+tired = Simulator([Fault(status=429)] * 5).client()
+poor = await compact(work, summarize=summarizer(tired))
+print("degraded:", poor.degraded, "|", len(poor.history), "messages")
+print(poor.reason.split(": Rate limit")[0], "\n")
+for line in poor.summary.split("\n"):
+    print(textwrap.shorten(line, 90, placeholder=" [...]"))
+
+# %% [markdown]
+# A lossy memory is better than a session that is gone. Other answers that are no summary:
+
+# %%
+worse = {
+    "nothing": lambda text: " ",
+    "a tool call instead": lambda text: assistant("", call("c", "read_file", path="a")),
+    "longer than what it replaces": lambda text: text * 3,
+    "half a summary": summarizer(Simulator(["Task: " + "more and more " * 99], context_window=900).client()),
+}
+rows = []
+for name, summarize in worse.items():
+    result = await compact(work, summarize=summarize)
+    rows.append((name, result.degraded, len(result.history), result.reason))
+draw.table(rows, head=("the summariser returns", "degraded", "messages", "reason"))
+
+
+# %% [markdown]
+# ## Ten in a row
+#
+# A long task is compacted again and again, each time from the last summary. The scripted summariser tells the task again,
+# and loses every tenth word. Left: that is all there is. Right: the same summariser, and code that copies.
+
+# %%
+def again(text):
+    """The first section: the earlier summary, or else the words of the person."""
+    words = text.split(" ===\n", 1)[1].split("\n===", 1)[0].split()
+    return " ".join(word for at, word in enumerate(words, len(words)) if at % 10)
+
+
+TEN = session()[7:27]  # ten calls with their results
+summary, history, rows = again(summary_source(work[6:])), work[6:7], []
+for number in range(1, 11):
+    if number > 1:
+        summary = again(summary_source(TEN, previous=summary))
+    history = (await compact([*history, *TEN], summarize=again, max_anchor_chars=0)).history
+    if number in (1, 4, 10):
+        words = history[0]["content"].split("verbatim:\n")[1].split("\n\n")[0]
+        rows.append((number, summary, words))
+draw.table(rows, head=("compaction", "told again", "copied by code"))
+
+# %% [markdown]
+# Of the rest (what was decided, which way did not work) code cannot tell what still holds. There the prompt asks to copy
+# word for word from the earlier summary: your second exercise.
+#
+# ## Go back
+#
+# You take back your last words, or go on from an earlier point: a **branch**. The whole transcript is still there. Drop
+# the summary and start from it? Then the branch is as long as before, and is compacted, and paid, again. Keep it? Then
+# it may tell what you have just taken back.
+
+# %%
+follow_up = user("Now give parseDate the same parameter.")
+transcript, seen = [*work, follow_up], [*done.history, follow_up]
+
+
+def branched(cut):
+    fates = ["kept" if at < cut else "dropped" for at in range(len(transcript))]
+    timeline = draw.strip(transcript, fates=fates, caption=f"the transcript, cut at {cut}")
+    return draw.html(timeline, branch(transcript, seen, cut))
+
+
+knob = explore(branched, cut=(0, 27))
+knob.set(cut=27)
+
+# %%
+for cut in 0, 3, 6, 20, 27:
+    knob.set(cut=cut)
+    found = branch(transcript, seen, cut)
+    print(f"cut at {cut:2}: {found.which}, {len(found.history):2} messages instead of {cut:2}")
+parts = [("a cut at 0 to 5: rebuilt", 6, "paid again"), ("at 6 to 27: reused", 22, "cached")]
+draw.bar(parts, unit="places")
+
+# %% [markdown]
+# One question decides: **is the message at the cut in the view?** Then the summary covers only what comes before it. People
+# mostly take back their newest words, so the cheap case is the frequent one.
+#
+# ## In the loop
+#
+# A task of 80 steps, a window of 4,000 tokens. Both models are scripts that know only what they are shown: the worker goes
+# on behind the last module it sees, the scribe writes down how far the work is.
+
+# %%
+WINDOW, STEPS = 4_000, 80
+JOB = f"Port the {STEPS} modules to v2, one by one, and leave all comments as they are."
+
+
+def worker(request):
+    shown = json.dumps(request["messages"])
+    if JOB not in shown:
+        return "I do not know what I was asked to do."
+    n = 1 + max(map(int, re.findall(r"module_(\d+)", shown)), default=0)
+    return "All are ported." if n > STEPS else assistant("", call(f"call_{n}", "port", path=f"module_{n}"))
+
+
+def scribe(request):
+    last = max(map(int, re.findall(r"module_(\d+)", request["messages"][-1]["content"])))
+    return f"1. Task: as quoted. 2. Done: up to module_{last}. 3. Open: the rest. 4. port. 5. None."
+
+
+port_tools = Registry()
+
+
+@port_tools.tool(read_only=True)
+def port(path: str) -> str:
+    """Port one module."""
+    return f"{path} was ported.\n" + "\n".join(f"{path}, line {n}: changed" for n in range(1, 13))
+
+
+# %%
+async def work_on(manager=None):
+    provider = Simulator(worker, context_window=WINDOW)
+    turn = run_turn(
+        [user(JOB)], provider.client(), port_tools,
+        hooks=hooks(manager) if manager else None, budget=LoopBudget(2 * STEPS),
+    )  # fmt: skip
+    try:
+        ending = (await turn.run()).history[-1]["content"]
+    except ContextOverflow as refused:
+        ending = refused.body["error"]["message"]
+    return provider, turn, ending
+
+
+manager = SegmentManager(summarizer(Simulator(scribe).client()), limits=Limits(WINDOW))
+alone, _, refusal = await work_on()
+steady, turn, ending = await work_on(manager)
+print("without:", refusal)
+print("with:   ", ending)
+
+# %%
+refused = f"without, refused at request {len(alone.requests)}"
+usages = {refused: alone.usages, "with compaction": steady.usages}
+rows = {name: [usage["prompt_tokens"] for usage in listed] for name, listed in usages.items()}
+draw.chart(rows, unit="tokens", limit=(WINDOW, "the window"))
+
+# %%
+told = [any(JOB in str(message["content"]) for message in request["messages"]) for request in steady.requests]
+print(f"{len(told)} requests, the task stands in {sum(told)} of them, word for word")
+print(f"the history of the turn is whole: {len(turn.history)} messages")
+
+# %% [markdown]
+# A manager changes what is **sent**, never the history: that is the log, and a branch can start anywhere in it. It keeps
+# its view, so the summary is paid for once, and its bytes stay the same from request to request.
+#
+# ## What to count?
+#
+# "Long" has four units, and they disagree:
+
+# %%
+samples = {"a word": "hello", "one accent": "é", "two characters": "日本", "an emoji": "🙂", "a family": "👩‍👩‍👧"}
+rows = []
+for name, text in samples.items():
+    units = len(text.encode("utf-16-le")) // 2
+    rows.append((name, text, len(text), units, len(text.encode()), len(tokenize(text))))
+head = ("sample", "you see", "code points (Python's len)", "UTF-16 units (JavaScript)", "UTF-8 bytes", "tokens")
+draw.table(rows, head=head)
+
+
+# %% [markdown]
+# (Tokens as the offline provider counts them.) So each part of the book says what it counts, and why:
+#
+# | who | counts | because |
+# |---|---|---|
+# | the window, the bill, the trigger of compaction | tokens, as **reported** | it is the provider's number, and nobody else has it |
+# | anchor and summary here; `spill` (or bytes, on request) | characters: Python's code points | cheap, known before sending, and a cut never falls inside one; a combined emoji can still be parted |
+# | files, the journal, the wire | UTF-8 bytes | that is what is stored and sent |
+# | the seeds of this book, which are JavaScript | UTF-16 units, now and then called bytes | it is what `.length` gives; a cut may fall into an emoji |
+#
+# And there are three ways to shrink a conversation. An agent picks one:
+#
+# | way | what it shrinks | its unit | what is lost |
+# |---|---|---|---|
+# | **segments** (this chapter) | the old part, into one message | tokens reported, then messages and characters | what the summary leaves out; code keeps the words |
+# | **layers** ([chapter 07](07_layers.ipynb)) | single results first, a summary last | UTF-8 bytes of the request's JSON lines | little, as long as the first layers are enough |
+# | **surface** ([chapter 09](09_surface.ipynb)) | a view over a log; long texts keep both ends | code points | nothing: the log has all of it |
+#
+# And before all three, [`spill`](02_spill.ipynb) keeps long outputs from coming in at all.
+#
+# ## Your turn
+#
+# **1.** Where to cut? This one keeps the newest messages. Keep the pairs and the person's words, too, if all from these
+# words on has at most `max_anchor_chars` characters (`summary.text_size`). And return 0 when nothing is gained.
+
+# %%
+def my_split(history, keep_recent=8, max_anchor_chars=40_000):
+    return max(0, len(history) - keep_recent)
+
+
+# %%
+check.split_index(my_split)
+
+# %%
+# check.split_index.hint(1)
+
+# %%
+source(check.split_index.solution, fold="One solution")
+
+# %%
+check.split_index(check.split_index.solution)
+
+# %% [markdown]
+# **Then your code runs the agent.** The session goes on, cut by your function, with a poor summary in front:
+
+# %%
+turn = await stream(check.split_index.turn(check.split_index.solution))
+
+
+# %% [markdown]
+# **2.** A rolling summary. Your function gets the earlier one (or `None`) and the messages that go now, and returns what
+# the summariser reads. It does what a prompt can ask for: what stands under the line `=== earlier summary ===` it
+# copies, up to the next line that begins with `===`; all else it tells again, and loses words.
+
+# %%
+def my_source(previous, messages):
+    return "\n".join([previous or "", *[message["content"] or "" for message in messages]])
+
+
+# %%
+check.rolling_summary(my_source)
+
+# %%
+# check.rolling_summary.hint(1)
+
+# %%
+source(check.rolling_summary.solution, fold="One solution")
+
+# %%
+check.rolling_summary(check.rolling_summary.solution)
+
+# %% [markdown]
+# **Then your code runs the agent.** Something was decided long ago, and is asked for at the end:
+
+# %%
+turn = await stream(check.rolling_summary.turn(check.rolling_summary.solution))
+
+
+# %% [markdown]
+# **3.** The model shall know how late it is. Here the time stands in the summary message, which is made anew for each
+# request. The provider has a prefix cache: what begins like the last request is cheap. Run the check, and read the bill.
+
+# %%
+def my_view(summary, tail, now):
+    head = f"[Compacted, {now}] The earlier messages, in short:\n{summary}"
+    return [{"role": "user", "content": head, "origin": "compaction"}, *tail]
+
+
+# %%
+check.stable_summary(my_view)
+
+# %%
+# check.stable_summary.hint(1)
+
+# %%
+source(check.stable_summary.solution, fold="One solution")
+
+# %%
+check.stable_summary(check.stable_summary.solution)
+
+# %%
+turn = await stream(check.stable_summary.turn(check.stable_summary.solution))
+
+# %% [markdown]
+# **Think.** Why does copying beat rewriting, even when the model is good at it?
+#
+# <details><summary>An answer</summary>
+#
+# Because it happens again and again. Every rewriting is a little wrong in its own way, and the next one starts from it: nine
+# tenths, ten times, is a third. A copy of a copy is still the text. It is the same reason as for the person's words.
+#
+# </details>
+#
+# **Think.** Is the summary message stable, though it is sent with every request? And is the *summary*?
+#
+# <details><summary>An answer</summary>
+#
+# The message is: it is text in a list, written once, the same bytes each time, until the next compaction. A time in it
+# does no harm while it is stored; it does when it is rendered anew for each request. The summary is not: ask twice for a
+# summary of the same messages, and two texts come back. So it is kept, and no branch makes a new one without need.
+#
+# </details>
+#
+# **Think.** In the airline session, at 22 messages, the words that are pinned are "Sure, it's sofia_kim_7287." Was that
+# worth it?
+#
+# <details><summary>An answer</summary>
+#
+# The task stands in message 1 there, four messages before, and goes into the summary. Code can tell *who* wrote a message, not
+# which one is the task. That is why the prompt asks for the person's words in quotation marks, and why codex keeps
+# several of the person's messages, up to a number of tokens.
+#
+# </details>
+#
+# ## In real products
+#
+# <details><summary>How products compact</summary>
+#
+# | product | what it does |
+# |---|---|
+# | codex | new history: initial context, the newest user messages up to 20,000 tokens, the summary as a user message. When that overflows, the oldest item goes and it tries again. The compaction is an item in the log, so a fork, which cuts the log, keeps or loses it by itself |
+# | pi | starts at window minus 16,384 tokens, keeps the newest 20,000, never cuts a turn in two; the event names the first message kept |
+# | opencode | first prunes old tool outputs: skips the last 2 turns, protects 40,000 tokens, acts only above 20,000 |
+# | learn-claude-code | folds at 50 messages, down to 30, so that it does not start again at once; never results that the model has not seen |
+# | Claude Code | afterwards a user message says that the session continues from an earlier one |
+#
+# Sources: [codex](https://github.com/openai/codex), [pi](https://github.com/earendil-works/pi),
+# [opencode](https://github.com/anomalyco/opencode), [learn-claude-code](https://github.com/shareAI-lab/learn-claude-code).
+#
+# </details>
+#
+# ## Go live
+#
+# Your own model writes the summary of the airline session. Is the flight still in it? Set `AGENT_BASE_URL` and
+# `AGENT_MODEL` before you start JupyterLab; `AGENT_CONTEXT_WINDOW` and `AGENT_COMPACT_PERCENT` set the limits of an agent.
+
+# %%
+if os.environ.get("AGENT_BASE_URL"):
+    result = await compact(airline, summarize=summarizer(ChatClient.from_env()))
+    print(result.summary if result.compacted else result.reason)
+    manager = SegmentManager(summarizer(ChatClient.from_env()), limits=Limits.from_env())
+    agent = Agent(ChatClient.from_env(), hooks=hooks(manager))
+    await stream(agent.send("In one sentence: what is lost when a conversation is summarised?"))
+else:
+    print("AGENT_BASE_URL is not set: this cell stays offline.")
+
+# %% [markdown]
+# **Next:** [The cache](06_cache.ipynb), where the beginning of a request decides what it costs.
