@@ -122,7 +122,12 @@ class Report:
 
 
 def _table(findings: Sequence[Finding]) -> draw.Html:
-    return draw.table([("✓" if finding.passed else "✗", _details(finding)) for finding in findings])
+    """What failed; and what passed, folded up."""
+    failed, passed = ([f for f in findings if f.passed is passed] for passed in (False, True))
+    rows = draw.table([("✗", _details(finding)) for finding in failed]) if failed else None
+    names = draw.table([("✓", finding.name) for finding in passed])
+    fold = draw.element("details", draw.element("summary", f"{count(len(passed), 'case')} ✓"), names, style=SMALL)
+    return draw.html(*filter(None, [rows, fold if passed else None]))
 
 
 def _details(finding: Finding) -> draw.Html:
