@@ -204,8 +204,8 @@ async def compact(
     old = [message for message in history[:cut] if message.get("role") not in _SYSTEM]
     tail = history[cut:]
 
-    words = None if last_by_person(tail) >= 0 else _last_words(old)
-    told = [text for _, text in map(_read, old) if text and text not in (previous or "")]
+    words = None if last_by_person(tail) >= 0 else last_words(old)
+    told = [text for _, text in map(read_summary, old) if text and text not in (previous or "")]
     previous = "\n\n".join([previous or "", *told]).strip() or None
     fresh = [message for message in old if message.get("origin") != "compaction"]
     room = text_size(old) - (len(words[0]) if words else 0)
@@ -235,7 +235,7 @@ def summary_message(summary: str, *, dropped: int, words: tuple[str, int] | None
     return {"role": "user", "content": f"{text}{_BEFORE}{summary}{_AFTER}", "origin": "compaction"}
 
 
-def _read(message: Message) -> tuple[tuple[str, int] | None, str]:
+def read_summary(message: Message) -> tuple[tuple[str, int] | None, str]:
     """The words and the summary in a message of `summary_message`; of any other message, nothing.
 
     Known by its origin. Our frame stands first and gives the length of the words, so that no text in it can mislead us.
@@ -253,12 +253,12 @@ def _read(message: Message) -> tuple[tuple[str, int] | None, str]:
     return (text[frame.end() : end], int(frame[2])), rest
 
 
-def _last_words(old: Sequence[Message]) -> tuple[str, int] | None:
+def last_words(old: Sequence[Message]) -> tuple[str, int] | None:
     """What a person said last in these messages, or what an earlier summary message quotes, and its length."""
     for message in reversed(old):
         text = text_of(message.get("content")) if wrote(message) else ""
         if text.strip():
             return text[:WORDS_CHARS], len(text)
-        if words := _read(message)[0]:
+        if words := read_summary(message)[0]:
             return words
     return None

@@ -17,13 +17,21 @@ Every hook returns None: the turn goes on with what it had.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from agentlab.journal import Event, Journal
+from agentlab.journal import Event
 from agentlab.loop import Hooks
 from agentlab.messages import Message, calls_of
 from agentlab.tools import ToolResult
+
+
+class Log(Protocol):
+    """Where events go: a `Journal`, or a `Surface` that sits on one."""
+
+    def append(self, event: Event, /) -> int: ...
+    def append_all(self, events: Iterable[Event], /) -> list[int]: ...
+
 
 _STATE = {"interrupted": "failed"}  # a ToolResult's word, and the log's
 
@@ -34,7 +42,7 @@ class Recorder:
     `history` is what the log holds already, as `replay` gave it, or as the turn before left it.
     """
 
-    def __init__(self, journal: Journal, history: Sequence[Message] = ()) -> None:
+    def __init__(self, journal: Log, history: Sequence[Message] = ()) -> None:
         self.journal = journal
         self._known = {id(message): message for message in history}
         self._reply: Message = {}

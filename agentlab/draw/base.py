@@ -83,6 +83,7 @@ FATES = _inks(
     Ink("paid again", "$", "#ffa66b", "dotted"),
     Ink("pointer", "→", "#a8c7fa", "dashed"),
     Ink("pinned", "!", "#f9c6d9", "solid"),
+    Ink("pruned", "≈", "#e6d5b8", "dashed"),
     Ink("culprit", "⚡", "#ff8c82", "solid"),
     Ink("new", "N", "#cfe8cf", "dotted"),
     Ink("repaired", "+", "#f4e36d", "dotted"),
