@@ -4,10 +4,23 @@
 `check.assembler.hint(1)` gives a hint; `check.assembler.turn(MyAssembler)` is that agent's turn, to watch.
 """
 
+from agentlab.check.cache import ledger
+from agentlab.check.cache_culprit import culprit
+from agentlab.check.cache_threshold import threshold
+from agentlab.check.compaction import split_index
+from agentlab.check.compaction_rolling import rolling_summary
+from agentlab.check.compaction_stable import stable_summary
+from agentlab.check.disclosure import resolve_tools
+from agentlab.check.disclosure_permission import target_permission
 from agentlab.check.interrupt import repair
 from agentlab.check.interrupt_steering import steering
 from agentlab.check.interrupt_wording import wording
+from agentlab.check.journal import compacted_event
+from agentlab.check.journal_chain import broken_chain
+from agentlab.check.journal_replay import replay
 from agentlab.check.loop import list_dir
+from agentlab.check.mcp import answer_ping
+from agentlab.check.mcp_lines import read_lines
 from agentlab.check.report import Exercise, Finding, Hint, Live, Report
 from agentlab.check.spill import tail_excerpt
 from agentlab.check.spill_collector import collector
@@ -15,5 +28,7 @@ from agentlab.check.stream import assembler
 
 __all__ = [
     "Exercise", "Finding", "Hint", "Live", "Report",
-    "assembler", "collector", "list_dir", "repair", "steering", "tail_excerpt", "wording",
+    "answer_ping", "assembler", "broken_chain", "collector", "compacted_event", "culprit", "ledger", "list_dir",
+    "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "split_index", "stable_summary",
+    "steering", "tail_excerpt", "target_permission", "threshold", "wording",
 ]  # fmt: skip
