@@ -83,4 +83,11 @@ class RateLimited(ProviderError):
 
 
 class ProviderUnavailable(ProviderError):
-    """No answer: connection refused or cut, a time-out, or a server error (5xx). Trying again may help."""
+    """No answer: connection refused or cut, a time-out, or a server error (5xx). Trying again may help.
+
+    `retry_after` is the wait that the provider asks for, in seconds, or None.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.retry_after = retry_after

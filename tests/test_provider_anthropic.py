@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx
 import httpx2  # the HTTP library of anthropic's client
+import pydantic
 import pytest
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from clean_run import run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,15 +22,26 @@ from strategies import torn_histories, whole_histories
 
 from agentlab import jsonio
 from agentlab.assemble import Assembler
-from agentlab.errors import ContextOverflow, ProviderRefused, ProviderUnavailable, RateLimited, StreamError
+from agentlab.cacheusage import read_usage
+from agentlab.errors import (
+    AgentLabError,
+    ContextOverflow,
+    ProviderRefused,
+    ProviderUnavailable,
+    RateLimited,
+    StreamError,
+)
 from agentlab.loop import run_turn
 from agentlab.messages import Message, assistant, call, canonical_json, tool, user
 from agentlab.pairing import repair
 from agentlab.permissions import Policy
+from agentlab.prefix import assert_append_only
 from agentlab.provider import ChatClient
 from agentlab.provider.anthropic import Anthropic, AnthropicStream, convert
 from agentlab.provider.dialect import RESTART
 from agentlab.simulator import Simulator
+from agentlab.simulator.anthropic_rules import breakpoints
+from agentlab.simulator.cache import BreakpointCache
 from agentlab.sse import json_events
 from agentlab.tools import Registry
 from agentlab.watchdog import LoopBudget
@@ -559,16 +573,18 @@ def test_the_request(base: str) -> None:
     assert request.headers["x-api-key"] == "sk-ant-0123456789"
     assert request.headers["anthropic-version"] == "2023-06-01"
     assert "authorization" not in request.headers
+    mark = {"cache_control": {"type": "ephemeral"}}
     assert json.loads(request.content) == {
         "model": "claude",
         "max_tokens": 8192,
-        "system": "Be short.",
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
+        "system": [{"type": "text", "text": "Be short.", **mark}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello", **mark}]}],
         "tools": [
             {
                 "name": "look",
                 "description": "Look at it.",
                 "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+                **mark,
             }
         ],
         "stream": True,
@@ -578,7 +594,7 @@ def test_the_request(base: str) -> None:
 def test_what_is_not_there_is_left_out() -> None:
     body = Anthropic().body("m", HELLO, [])
     assert set(body) == {"model", "max_tokens", "messages", "stream"}
-    bare = Anthropic().body("m", HELLO, [{"type": "function", "function": {"name": "now"}}])
+    bare = Anthropic(None).body("m", HELLO, [{"type": "function", "function": {"name": "now"}}])
     assert bare["tools"] == [{"name": "now", "description": "", "input_schema": {"type": "object", "properties": {}}}]
 
 
@@ -752,3 +768,214 @@ def test_thinking_goes_back_as_it_came() -> None:
     redacted = assembled(recorded("anthropic_redacted_thinking.sse")).message()
     sent = convert([user("Go."), redacted])[1][1]["content"]
     assert [block["type"] for block in sent] == ["redacted_thinking", "redacted_thinking", "text"]
+
+
+# ---------------------------------------------------------------- marks for the prompt cache
+
+LOOK = [{"type": "function", "function": {"name": "run"}}]
+SYSTEM = {"role": "system", "content": "Be short."}
+
+
+def unmarked(value: Any) -> Any:
+    """The value without any mark."""
+    if isinstance(value, dict):
+        return {key: unmarked(inner) for key, inner in value.items() if key != "cache_control"}
+    return [unmarked(inner) for inner in value] if isinstance(value, list) else value
+
+
+def marks(body: dict[str, Any]) -> list[str]:
+    """What is marked, in the order of the prompt: a tool's name, or a block's text or id."""
+    blocks = [block for message in body["messages"] for block in message["content"]]
+    system = body["system"] if isinstance(body.get("system"), list) else []
+    return [
+        str(block.get("name") or block.get("text") or block.get("tool_use_id"))
+        for block in [*body.get("tools", []), *system, *blocks]
+        if "cache_control" in block
+    ]
+
+
+def asked(history: list[Message]) -> list[list[Message]]:
+    """The history as it was sent for each answer in it, and once more at its end."""
+    cuts = [index for index, message in enumerate(history) if message["role"] == "assistant"]
+    ends = [cut for cut in [*cuts, len(history)] if cut and history[cut - 1]["role"] in ("user", "tool")]
+    return [history[:end] for end in ends]
+
+
+def test_the_last_tool_the_system_prompt_and_two_ends_are_marked() -> None:
+    batch = [assistant("", call("a", "run"), call("b", "run")), tool("a", "A"), tool("b", "B")]
+    history = [SYSTEM, user("One"), *batch, assistant("Two"), user("Three"), user("Four")]
+    tools = [{"type": "function", "function": {"name": name}} for name in ("read", "run")]
+    sent = [marks(Anthropic().body("m", part, tools)) for part in asked(history)]
+    assert sent == [
+        ["run", "Be short.", "One"],
+        ["run", "Be short.", "One", "b"],
+        ["run", "Be short.", "b", "Four"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "mark"), [("5m", {"type": "ephemeral"}), ("1h", {"type": "ephemeral", "ttl": "1h"}), (None, None)]
+)
+def test_the_lifetime_is_a_choice_and_off_is_one(ttl: Any, mark: Any) -> None:
+    simulator = Simulator(["Hi."], dialect="anthropic")
+    made = {"base_url": "http://s/v1", "api_key": "k", "model": "m", "dialect": "anthropic"}
+    run(ChatClient(**made, transport=simulator.transport(), cache_ttl=ttl).complete([SYSTEM, *HELLO], LOOK))
+    (body,) = simulator.requests
+    blocks = [body["tools"][0], body["messages"][0]["content"][0], *([body["system"][0]] if mark else [])]
+    assert [block.get("cache_control") for block in blocks] == [mark] * len(blocks)
+    if ttl is None:
+        assert body["system"] == "Be short."
+        assert breakpoints(body) == 0
+
+
+def test_another_lifetime_is_refused_at_once() -> None:
+    bad: Any = "2h"
+    with pytest.raises(AgentLabError, match="'5m' or '1h', not '2h'"):
+        ChatClient(base_url="http://s", model="m", dialect="anthropic", cache_ttl=bad)
+
+
+def test_marks_of_ones_own_stay_and_are_the_only_ones() -> None:
+    own = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    words = {"role": "user", "content": [{**text("A long book."), **own}, text("Sum it up.")]}
+    assert marks(Anthropic().body("m", [SYSTEM, words], LOOK)) == ["A long book."]
+    for options in (own, {"system": [{**text("Be kind."), **own}]}, {"tools": [{"name": "x", **own}]}):
+        requests: list[httpx.Request] = []
+        made = client(recorded("anthropic_tool_no_args.chunks.jsonl"), requests=requests)
+        made = ChatClient(
+            base_url="http://h", model="m", dialect="anthropic", options=options, transport=made._transport
+        )
+        run(made.complete([SYSTEM, *HELLO], LOOK))
+        assert breakpoints(json.loads(requests[0].content)) == 1
+
+
+def test_what_the_api_wants_no_mark_on_gets_none() -> None:
+    history = [user("Go."), assistant("", call("a", "run"), call("b", "run")), tool("a", "seen"), tool("b", "")]
+    assert marks(Anthropic().body("m", history, [])) == ["Go.", "a"]
+    assert marks(Anthropic().body("m", [user("Go."), assistant("", call("a", "run")), tool("a", "")], [])) == ["Go."]
+    thought = {**assistant(""), "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
+    assert marks(Anthropic().body("m", [user("Go."), thought], [])) == ["Go."]
+    assert marks(Anthropic().body("m", [{**SYSTEM, "content": " \n"}, user("Go.")], [])) == ["Go."]
+    assert marks(Anthropic().body("m", [], [])) == []
+
+
+@given(
+    whole_histories(max_turns=4) | torn_histories().map(lambda torn: repair(torn).history), st.sampled_from([[], LOOK])
+)
+def test_marks_are_at_most_four_and_change_no_content(history: list[Message], tools: list[dict[str, Any]]) -> None:
+    before = canonical_json(history)
+    body, plain = (Anthropic(ttl).body("m", history, tools) for ttl in ("5m", None))
+    assert breakpoints(body) <= 4
+    if system := plain.get("system"):
+        plain["system"] = [text(system)]
+    assert unmarked(body) == plain
+    assert canonical_json(history) == before
+
+
+@given(whole_histories(max_turns=4))
+def test_each_request_reads_all_that_the_one_before_had_marked(history: list[Message]) -> None:
+    simulator = Simulator(lambda _: "Fine.", dialect="anthropic", cache=BreakpointCache(minimum=1))
+    kept = 0
+    for part in asked(history):
+        run(simulator.client().complete(part, LOOK))
+        usage = read_usage(simulator.usages[-1])
+        assert usage.hit == kept
+        assert usage.prompt - usage.hit - usage.written == 1, "only the mark that opens the reply"
+        kept = usage.hit + usage.written
+    assert_append_only(simulator.requests)
+
+
+def long_session(*widths: int) -> tuple[Simulator, Any]:
+    """One turn on the simulator: a step for each width, with so many calls at once, and the last words."""
+    steps: list[Any] = [
+        assistant(f"Step {n}.", *(call(f"c{n}_{i}", "read", path=f"{n}/{i}.txt") for i in range(width)))
+        for n, width in enumerate(widths)
+    ]
+    simulator = Simulator([*steps, "All read."], dialect="anthropic", cache=BreakpointCache())
+    registry = Registry()
+
+    @registry.tool(read_only=True)
+    def read(path: str) -> str:
+        """Read a file."""
+        return f"{path}: " + "a line of it. " * 20
+
+    system = {"role": "system", "content": "You read files and say what is in them. " * 200}
+    budget = LoopBudget(base_steps=len(widths) + 2)
+    turn = run_turn([system, user("Read it all.")], simulator.client(), registry, budget=budget)
+    return simulator, run(turn.run())
+
+
+def test_a_long_session_is_read_from_the_cache() -> None:
+    simulator, turn = long_session(*[1, 3, 2] * 10, 45, 2, 21, 1)
+    assert turn.reason == "done"
+    assert len(simulator.requests) == 35
+    usages = [read_usage(usage) for usage in turn.usages]
+    for before, now in pairwise(usages):
+        assert now.hit == before.prompt - 1, "all of the request before but the mark that opens the reply"
+    later = usages[1:]
+    assert sum(usage.hit for usage in later) / sum(usage.prompt for usage in later) > 0.9, "the rest is new"
+    assert all(breakpoints(body) == 4 for body in simulator.requests[1:])
+    assert_append_only(simulator.requests)
+
+
+def test_a_step_of_many_results_loses_nothing() -> None:
+    """More new blocks than a mark looks back over: with the newest end alone only the system prompt would be found."""
+    simulator, turn = long_session(2, 40, 2)
+    before, now = (read_usage(turn.usages[at]) for at in (1, 2))
+    assert now.hit == before.prompt - 1
+    alone = Simulator(lambda _: "Fine.", dialect="anthropic", cache=BreakpointCache())
+    for body in simulator.requests[1:3]:
+        last = json.loads(json.dumps(body))
+        end = last["messages"].pop()
+        last["messages"] = [*unmarked(last["messages"]), end]
+        assert alone.respond({**last, "stream": False}).status == 200
+    found = read_usage(alone.usages[1])
+    assert 0 < found.hit < before.prompt - 1
+
+
+def seen_by_simulator_from_sdk(body: dict[str, Any]) -> tuple[Any, Any]:
+    """The body as anthropic's own client sends it, and the message that it makes of the simulator's answer."""
+    simulator = Simulator(lambda _: "Fine.", dialect="anthropic", cache=BreakpointCache(minimum=1))
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        status, headers, chunks = simulator.handle("POST", request.url.path, request.read(), dict(request.headers))
+        return httpx2.Response(status, headers=headers, content=b"".join(chunks))
+
+    arguments = {key: value for key, value in body.items() if key != "stream"}
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(answer)) as http,
+        anthropic.Anthropic(api_key="x", max_retries=0, http_client=http) as sdk,
+        sdk.messages.stream(**arguments) as stream,
+    ):
+        message = stream.get_final_message()
+    return simulator.requests[0], message
+
+
+@pytest.mark.parametrize("ttl", ["5m", "1h", None])
+def test_the_vendors_client_sends_the_same_request(ttl: Any) -> None:
+    history = [SYSTEM, user("Go."), assistant("I look.", call("a", "run", path="é")), tool("a", "seen"), user("And?")]
+    body = Anthropic(ttl).body("claude", history, LOOK)
+    theirs, message = seen_by_simulator_from_sdk(body)
+    assert canonical_json(theirs) == canonical_json(body)
+    assert message.content[0].text == "Fine."
+    written = message.usage.cache_creation
+    size = {"5m": (written.ephemeral_5m_input_tokens, 0), "1h": (0, written.ephemeral_1h_input_tokens), None: (0, 0)}
+    assert (written.ephemeral_5m_input_tokens, written.ephemeral_1h_input_tokens) == size[ttl]
+    assert message.usage.cache_creation_input_tokens == sum(size[ttl])
+    assert bool(ttl) == (sum(size[ttl]) > 0)
+
+
+def as_lists(value: Any) -> Any:
+    """Plain data again: pydantic reads an iterable lazily."""
+    if isinstance(value, dict):
+        return {key: as_lists(inner) for key, inner in value.items()}
+    return value if isinstance(value, str | int | float | None) else [as_lists(inner) for inner in value]
+
+
+PARAMS = pydantic.TypeAdapter(MessageCreateParamsStreaming)
+
+
+@given(whole_histories(max_turns=3), st.sampled_from(["5m", "1h", None]))
+def test_the_vendors_types_know_every_field_that_is_sent(history: list[Message], ttl: Any) -> None:
+    """Reading with their types drops what they do not know, so nothing may be missing afterwards."""
+    body = Anthropic(ttl).body("claude", history, LOOK)
+    assert as_lists(PARAMS.validate_python(body)) == body

@@ -11,6 +11,7 @@ import pytest
 from clean_run import run
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionChunk
 from strategies import whole_histories
 
 from agentlab.loop import run_turn
@@ -136,6 +137,32 @@ def test_the_recorded_stream_is_put_together(cut: int) -> None:
         }
 
     run(main())
+
+
+def test_the_recorded_reasoning_goes_back_as_it_came_and_survives_being_saved() -> None:
+    """In two loops of one turn, and read again from JSON; OpenAI's own client reads the same reasoning."""
+    payloads = RECORDED.read_bytes().splitlines()
+    requests: list[Any] = []
+    registry = Registry()
+
+    @registry.tool(read_only=True)
+    def weather(location: str) -> str:
+        return f"Sunny in {location}."
+
+    made = client(
+        frames(payloads), frames(payloads), frames([delta(content="Sunny."), delta("stop")]), requests=requests
+    )
+    turn = run(run_turn([user("Weather?")], made, registry).run())
+    chunks = [ChatCompletionChunk.model_validate_json(payload) for payload in payloads]
+    pieces = [getattr(choice.delta, "reasoning_content", None) for chunk in chunks for choice in chunk.choices]
+    reasoning = "".join(piece or "" for piece in pieces)
+    assert reasoning.startswith("The user is asking for the weather in San Francisco.")
+    for request, times in zip(requests, (0, 1, 2), strict=True):
+        replayed = [message["reasoning_content"] for message in request["messages"] if calls_of(message)]
+        assert replayed == [reasoning] * times
+        assert accepted(request["messages"])
+    saved = json.loads(json.dumps(turn.history))
+    assert canonical_json(sent(saved)[:5]) == canonical_json(requests[2]["messages"])
 
 
 def test_reasoning_goes_back_only_in_turns_that_called_a_tool() -> None:

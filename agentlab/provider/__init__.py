@@ -2,6 +2,7 @@
 
 from agentlab.errors import ContextOverflow, ProviderError, ProviderRefused, ProviderUnavailable, RateLimited
 from agentlab.provider.client import ChatClient, Reply
+from agentlab.provider.retry import Retry, Retrying
 
 __all__ = [
     "ChatClient",
@@ -11,4 +12,6 @@ __all__ = [
     "ProviderUnavailable",
     "RateLimited",
     "Reply",
+    "Retry",
+    "Retrying",
 ]

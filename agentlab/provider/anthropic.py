@@ -2,7 +2,8 @@
 
 Going out: leading system messages become the `system` field; a tool result becomes a block of the next user message,
 in front of the person's words; thinking that came signed goes back as it came. Ids must be unique in a whole request
-and hold only letters, digits, `_` and `-`, so an id that breaks this gets another one, the same every time.
+and hold only letters, digits, `_` and `-`, so an id that breaks this gets another one, the same every time. Marks for
+the prompt cache are set last (see `breakpoints`).
 
 Coming in: `AnthropicStream` turns the events into OpenAI chat chunks. Blocks of the server's own tools are left out:
 they were run over there and need no answer. (Anthropic: "Messages API" and "Streaming messages".)
@@ -19,6 +20,7 @@ from typing import Any
 from agentlab import jsonio
 from agentlab.errors import StreamError
 from agentlab.messages import Message, calls_of, wire
+from agentlab.provider.breakpoints import Ttl, control, mark
 from agentlab.provider.dialect import RESTART
 from agentlab.sse import ajson_events
 
@@ -36,7 +38,12 @@ _FINISH = {
 
 
 class Anthropic:
-    """The Messages API."""
+    """The Messages API. `ttl` is how long the prompt cache keeps a prefix, None to leave the cache unused."""
+
+    def __init__(self, ttl: Ttl | None = "5m") -> None:
+        if ttl is not None:
+            control(ttl)
+        self.ttl = ttl
 
     def url(self, base_url: str) -> str:
         return f"{base_url.removesuffix('/v1')}/v1/messages"
@@ -52,7 +59,7 @@ class Anthropic:
             body["system"] = system
         if tools:
             body["tools"] = [_tool(spec["function"]) for spec in tools]
-        return body
+        return mark(body, self.ttl)
 
     async def events(
         self, chunks: AsyncIterable[bytes], on_done: Callable[[], object]
@@ -116,7 +123,7 @@ def convert(history: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:
             messages[-1]["content"] += blocks
         elif blocks:
             messages.append({"role": role, "content": blocks})
-    return "\n\n".join(part for part in system if part), messages
+    return "\n\n".join(part for part in system if part.strip()), messages
 
 
 def _said(message: Message, ids: list[str]) -> list[dict[str, Any]]:

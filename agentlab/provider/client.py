@@ -27,6 +27,7 @@ from agentlab.errors import (
 from agentlab.interrupt import Stop, guard
 from agentlab.messages import Message
 from agentlab.provider.anthropic import Anthropic
+from agentlab.provider.breakpoints import Ttl, has_marks
 from agentlab.provider.deepseek import DeepSeek
 from agentlab.provider.dialect import RESTART, Dialect, refusal
 from agentlab.provider.openai import OpenAI
@@ -129,8 +130,9 @@ class ChatClient:
 
     `base_url` usually ends with `/v1`. `timeout` is the longest silence to wait for, in seconds (None: no limit).
     `options` are added to the body of every request (`{"temperature": 0}`). `transport` replaces the network:
-    `Simulator(...).transport()`. `assembler` makes what puts the deltas together. Every request has its own connection,
-    so a client may be used from any event loop and needs no closing.
+    `Simulator(...).transport()`. `assembler` makes what puts the deltas together. `cache_ttl` is for Anthropic, whose
+    prompt cache wants marks: `"5m"`, `"1h"`, or None for no marks; options with marks of their own mean None, too.
+    Every request has its own connection, so a client may be used from any event loop and needs no closing.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class ChatClient:
         timeout: float | None = 120.0,
         options: Mapping[str, Any] | None = None,
         assembler: Callable[[], Assembles] = Assembler,
+        cache_ttl: Ttl | None = "5m",
     ) -> None:
         if dialect not in _DIALECTS:
             raise AgentLabError(f"There is no dialect {dialect!r}. Choose one of: {', '.join(_DIALECTS)}.")
@@ -157,6 +160,8 @@ class ChatClient:
         self._timeout = timeout
         self._options = dict(options or {})
         self._assembler = assembler
+        marking = Anthropic(None if has_marks(self._options) else cache_ttl)
+        self._dialects = {**_DIALECTS, "anthropic": marking}
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> ChatClient:
@@ -184,7 +189,7 @@ class ChatClient:
         """
         if isinstance(history, str | bytes | dict):
             raise AgentLabError("A history is a list of messages: client.stream([messages.user('...')]).")
-        body = _DIALECTS[self.dialect].body(self.model, history, tools) | self._options
+        body = self._dialects[self.dialect].body(self.model, history, tools) | self._options
         return Reply(partial(self._events, body), self._assembler, Stop() if stop is None else stop)
 
     async def complete(
@@ -201,7 +206,7 @@ class ChatClient:
     async def _events(
         self, body: dict[str, Any], on_done: Callable[[], object]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        dialect = _DIALECTS[self.dialect]
+        dialect = self._dialects[self.dialect]
         headers = {"content-type": "application/json", "accept": "text/event-stream", **dialect.headers(self._key)}
         content = jsonio.request_body(body)
         tls = True if self._transport else _tls()

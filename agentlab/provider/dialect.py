@@ -69,12 +69,13 @@ def refusal(dialect: Dialect, status: int, headers: Mapping[str, str], body: Any
     text = f"The provider answered {status}: {str(said)[:2000]}" + (f"\n{str(missing)[:2000]}" if missing else "")
     if dialect.overflows(status, error):
         return ContextOverflow(f"{text}\nSend a shorter history: compact it first.", status=status, body=body)
+    wait = _seconds(headers)
+    hint = f"Wait {wait:g} seconds." if wait is not None else "Wait a little, then send it again."
     if status == 429:
-        wait = _seconds(headers)
-        hint = f"Wait {wait:g} seconds." if wait is not None else "Wait a little, then send it again."
         return RateLimited(f"{text}\n{hint}", retry_after=wait, status=status, body=body)
     if status in (408, 409, 425) or status >= 500:
-        return ProviderUnavailable(f"{text}\nNothing is wrong with the request: try again.", status=status, body=body)
+        hint = "Nothing is wrong with the request: try again" + ("." if wait is None else f" in {wait:g} seconds.")
+        return ProviderUnavailable(f"{text}\n{hint}", retry_after=wait, status=status, body=body)
     if 300 <= status < 400:
         moved = headers.get("location", "another address")[:200]
         return ProviderRefused(f"{text}\nThe server sends to {moved}: check AGENT_BASE_URL.", status=status, body=body)
