@@ -9,7 +9,7 @@ depend on the summariser at all: code copies them behind the summary. (Seed 001,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,8 @@ def last_words(history: Sequence[Message]) -> Message | None:
     return history[at] if fits else user(quoted(text))
 
 
-def fields_summarizer(client: Client, *, stop: Stop | None = None) -> Summarize:
-    """A summariser for this layer that asks a model, without tools. Raises as `summary.summarizer` does."""
-    return summarizer(client, prompt=FIELDS_PROMPT, stop=stop)
+def fields_summarizer(
+    client: Client, *, stop: Stop | None = None, on_usage: Callable[[dict[str, Any]], object] | None = None
+) -> Summarize:
+    """A summariser for this layer that asks a model, without tools. Options and errors are those of `summarizer`."""
+    return summarizer(client, prompt=FIELDS_PROMPT, stop=stop, on_usage=on_usage)

@@ -87,7 +87,7 @@ class SpillStore:
     def __init__(self, root: str | Path, *, base: str | Path | None = None, max_bytes: int = MAX_BYTES) -> None:
         if "\0" in str(root):
             raise AgentLabError("The folder of a SpillStore must not have a NUL in its name.")
-        self.max_bytes = max_bytes
+        self.max_bytes, self.base = max_bytes, base
         self.root = Path(os.path.abspath(root))
         relative = os.path.relpath(self.root, base) if base is not None else os.path.normpath(root)
         self._shown = self.root if base is not None and relative.startswith("..") else Path(relative)

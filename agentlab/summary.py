@@ -284,9 +284,18 @@ async def ask(
     return verdict
 
 
-def summarizer(client: Client, *, prompt: str = SUMMARY_PROMPT, stop: Stop | None = None) -> Summarize:
-    """A summariser that asks a model, without tools. It raises what the provider raises, and SummaryError for an
-    answer that reached its length limit: half a summary is none."""
+def summarizer(
+    client: Client,
+    *,
+    prompt: str = SUMMARY_PROMPT,
+    stop: Stop | None = None,
+    on_usage: Callable[[dict[str, Any]], object] | None = None,
+) -> Summarize:
+    """A summariser that asks a model, without tools. `on_usage` is told what each answer cost.
+
+    It raises what the provider raises, and SummaryError for an answer that reached its length limit: half a summary is
+    none.
+    """
 
     async def summarize(source: str) -> Message:
         said = f"The part that is dropped, from old to new:\n\n{source}\n\nNow write the five sections."
@@ -296,6 +305,8 @@ def summarizer(client: Client, *, prompt: str = SUMMARY_PROMPT, stop: Stop | Non
                 pass
         finally:
             await reply.aclose()
+            if on_usage and reply.usage:
+                on_usage(reply.usage)
         if stop and stop.requested:
             raise StopRequested("Stop was pressed before the summary was complete.")
         if reply.finish_reason in CUT_OFF:
