@@ -18,17 +18,24 @@ from agentlab.check.interrupt_wording import wording
 from agentlab.check.journal import compacted_event
 from agentlab.check.journal_chain import broken_chain
 from agentlab.check.journal_replay import replay
+from agentlab.check.layers import snip
+from agentlab.check.layers_micro import micro
+from agentlab.check.layers_spill import when_to_spill
 from agentlab.check.loop import list_dir
 from agentlab.check.mcp import answer_ping
 from agentlab.check.mcp_lines import read_lines
 from agentlab.check.report import Exercise, Finding, Hint, Live, Report
+from agentlab.check.sessions import usage_once
 from agentlab.check.spill import tail_excerpt
 from agentlab.check.spill_collector import collector
 from agentlab.check.stream import assembler
+from agentlab.check.surface import prune
+from agentlab.check.surface_cut import cut
 
 __all__ = [
     "Exercise", "Finding", "Hint", "Live", "Report",
-    "answer_ping", "assembler", "broken_chain", "collector", "compacted_event", "culprit", "ledger", "list_dir",
-    "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "split_index", "stable_summary",
-    "steering", "tail_excerpt", "target_permission", "threshold", "wording",
+    "answer_ping", "assembler", "broken_chain", "collector", "compacted_event", "culprit", "cut", "ledger", "list_dir",
+    "micro", "prune", "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "snip", "split_index",
+    "stable_summary", "steering", "tail_excerpt", "target_permission", "threshold", "usage_once",
+    "when_to_spill", "wording",
 ]  # fmt: skip

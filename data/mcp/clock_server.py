@@ -6,6 +6,8 @@
     python clock_server.py --fault crash        dies in the middle of a call
     python clock_server.py --fault pages        a list of tools that never ends
     python clock_server.py --fault ping         asks the client: ping, roots/list, and something unknown
+    python clock_server.py --fault large        answers a call with one line of more than 100,000 bytes
+    python clock_server.py --fault stuck        never answers a call, and all else at once
 
 Written for the chapter and the tests; it knows nothing of agentlab.
 """
@@ -72,9 +74,12 @@ def answer(method: str, params: dict, options: argparse.Namespace) -> dict:
             print("out of springs", file=sys.stderr)
             sys.exit(3)
         try:
-            text, failed = run_tool(params["name"], params.get("arguments", {}), options.now), False
+            name = "now" if options.fault == "pages" else params["name"]
+            text, failed = run_tool(name, params.get("arguments", {}), options.now), False
         except (KeyError, ValueError, TypeError) as error:
             text, failed = f"{type(error).__name__}: {error}", True
+        if options.fault == "large":
+            text += "\n" + "tick\n" * 20_000
         return {"content": [{"type": "text", "text": text}], "isError": failed}
     raise Refused(f"Method not found: {method}")
 
@@ -82,7 +87,7 @@ def answer(method: str, params: dict, options: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--now", default=NOW)
-    parser.add_argument("--fault", choices=["noise", "silence", "crash", "pages", "ping"])
+    parser.add_argument("--fault", choices=["noise", "silence", "crash", "pages", "ping", "large", "stuck"])
     options = parser.parse_args()
     if options.fault == "noise":
         print("Clock v1.0 is starting\n-----\n42\n[1, 2]\n" + json.dumps({"level": "info", "msg": "hi"}), flush=True)
@@ -95,6 +100,8 @@ def main() -> None:
             if message["method"] == "notifications/initialized" and options.fault == "ping":
                 for number, method in enumerate(["ping", "roots/list", "sampling/createMessage"]):
                     send({"id": number, "method": method})
+            continue
+        if options.fault == "stuck" and message["method"] == "tools/call":
             continue
         try:
             send({"id": message["id"], "result": answer(message["method"], message.get("params", {}), options)})
