@@ -172,6 +172,15 @@ print("broken rules in the history:", pairing.problems(turn.history))
 # | tools run, or are refused | `tools`, `permissions` | the agent cannot act, or does what it should not | [01 The loop](01_loop.ipynb) |
 # | the one loop | `loop`, `watchdog` | it runs in circles at your expense | [01 The loop](01_loop.ipynb) |
 # | long outputs become files, logs are folded | `spill`, `logfold` | one `cat`, and the window is full | [02 Tool output](02_spill.ipynb) |
+# | the conversation fits the window | `compaction`, `segments` | one day it is refused, or the task is forgotten | [05 Compaction](05_compaction.ipynb) |
+# | the same in four layers | `layers` | a model is asked where cutting would do | [07 Layers](07_layers.ipynb) |
+# | the prefix stays the same | `prefix`, `usage` | the bill is seven times as high | [06 The prompt cache](06_cache.ipynb) |
+# | what happens is written down | `journal`, `replay` | a crash costs the session | [08 The journal](08_journal.ipynb) |
+# | what is sent is a view of it | `surface` | no way back behind a compaction | [09 The surface](09_surface.ipynb) |
+# | forty tools, a small array | `disclosure` | each request pays for all of them | [10 Many tools](10_disclosure.ipynb) |
+# | tools from other programs | `mcp` | you write every tool yourself | [11 MCP](11_mcp.ipynb) |
+# | all of it at once | `agent`, `project` | | [12 The whole agent](12_agent.ipynb) |
+# | sessions that you have | `transcripts`, `audit` | | [13 Your sessions](13_your_sessions.ipynb) |
 # | a model to talk to | `provider`, `simulator` | you learn with a bill | |
 #
 # Every module stands alone: `from agentlab import pairing` works in your own agent, too.
