@@ -69,7 +69,7 @@ class Transcript:
     """One session. `meta` holds short texts and counts, such as `session`, `models`, `compactions`, `failed`."""
 
     format: str
-    history: list[Message]
+    history: list[Message] = field(repr=False)
     dropped: tuple[Dropped, ...] = ()
     usages: tuple[Used, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
