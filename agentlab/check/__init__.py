@@ -4,6 +4,7 @@
 `check.assembler.hint(1)` gives a hint; `check.assembler.turn(MyAssembler)` is that agent's turn, to watch.
 """
 
+from agentlab.check.agent_wiring import wiring
 from agentlab.check.cache import ledger
 from agentlab.check.cache_culprit import culprit
 from agentlab.check.cache_threshold import threshold
@@ -37,5 +38,5 @@ __all__ = [
     "answer_ping", "assembler", "broken_chain", "collector", "compacted_event", "culprit", "cut", "ledger", "list_dir",
     "micro", "prune", "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "snip", "split_index",
     "stable_summary", "steering", "tail_excerpt", "target_permission", "threshold", "usage_once",
-    "when_to_spill", "wording",
+    "when_to_spill", "wiring", "wording",
 ]  # fmt: skip
