@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 import httpx
 import pytest
@@ -66,3 +67,30 @@ def test_the_installed_command_is_this_one():
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("agentlab-kernel is not installed here")
     assert [(script.name, script.value) for script in scripts] == [("agentlab", "agentlab.cli:main")]
+
+
+def test_chat_through_a_pipe():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "agentlab.cli", "chat", "--offline", "--folder", folder],
+            input="say hi\n/cost\n", capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hi" in done.stdout.splitlines()
+
+
+def test_a_chat_in_a_folder_that_is_not_there_gets_one_line_and_code_1(capsys):
+    assert main(["chat", "--offline", "--folder", "no/such/folder"]) == 1
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert re.fullmatch(r"agentlab: .*no/such/folder.*\n", errors)
+
+
+def test_audit_gets_its_arguments_as_they_are(tmp_path, capsys):
+    session = tmp_path / "s.json"
+    session.write_text('[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]')
+    assert main(["audit", "--json", str(session)]) == 0
+    assert '"sessions"' in capsys.readouterr().out
+    assert main(["audit", str(tmp_path / "nowhere.jsonl")]) == 1
+    assert main(["audit", "--nonsense"]) == 2
+    assert "agentlab audit" in capsys.readouterr().err
