@@ -5,7 +5,7 @@
         after_message    log
         after_results    fold, spill -> log
         on_usage         log -> ledger, bill
-        on_overflow      context manager
+        on_overflow      context manager -> development mode -> a shorter view
 
 Each part is one argument, and None switches it off. The log (a `Surface`, on a `Journal` where there is one) is the
 conversation; all else is worked out from it, so that an agent that is opened on an old log goes on where that ended.
@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from agentlab.compaction import Limits
 from agentlab.context import ContextManager
@@ -28,12 +28,13 @@ from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
 from agentlab.journal import Journal, fork
 from agentlab.layers import CompactionManager, Thresholds, fields_summarizer
-from agentlab.loop import Client, Event, Hooks, Turn, run_turn
+from agentlab.loop import Client, Done, Event, Hooks, Stopped, Turn, run_turn
 from agentlab.mcp import McpManager
 from agentlab.messages import Message, user
 from agentlab.outputs import reducer
 from agentlab.permissions import Policy
 from agentlab.recorder import Recorder
+from agentlab.replay import replay
 from agentlab.segments import SegmentManager
 from agentlab.spill import Collected, OutputBudget, SpillStore, collect
 from agentlab.steer import SteerQueue
@@ -44,6 +45,14 @@ from agentlab.usage import Ledger, Prices, cost_view, status_line
 from agentlab.watchdog import LoopBudget
 
 Context = Literal["surface", "layers", "segments"]
+
+
+def require_parts(context: Context | ContextManager | None, store: SpillStore | None) -> None:
+    """Raise AgentLabError when there is no such context manager, or it lacks what it needs."""
+    if isinstance(context, str) and context not in get_args(Context):
+        raise AgentLabError(f"{context!r} is no context manager: use 'surface', 'layers', 'segments' or None.")
+    if context == "layers" and store is None:
+        raise AgentLabError("The four layers write files: give the agent a store.")
 
 
 def unwatched() -> LoopBudget:
@@ -68,8 +77,11 @@ class Agent:
     `context` keeps requests within `limits`: one of three managers by name, one of your own, or None. It asks
     `summarize`, by default the client's own model. `store` takes long outputs (`output` is their budget), `journal` the
     log, `mcp` brings deferred tools and needs a `Catalog` for registry. `ledger` counts cache waste, `prices` make a
-    bill; `dev` names who broke the cache. `clock` gives seconds. `hooks` are your own: `before_request` sees the view,
-    `after_results` what is kept.
+    bill; `dev` names who broke the cache. `clock` gives seconds. `hooks` are your own: `before_request` sees every view
+    that is sent, `after_results` what is kept. A SurfaceManager of your own brings its surface, which is the log then.
+
+    Raises AgentLabError for a context manager that does not exist, layers without a store, and servers without a
+    Catalog.
     """
 
     def __init__(
@@ -93,6 +105,7 @@ class Agent:
         dev: DevMode | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        require_parts(context, store)
         self.client = client
         self.registry = Registry() if registry is None else registry  # an empty one may be filled later
         if mcp and not isinstance(self.registry, Catalog):
@@ -100,7 +113,7 @@ class Agent:
         self.policy = policy
         self.hooks = hooks or Hooks()
         self.limits = limits or Limits()
-        self.store, self.journal, self.mcp = store, journal, mcp
+        self.store, self.mcp = store, mcp
         self.ledger = Ledger() if ledger is None else ledger
         self.prices, self.dev, self.clock = prices, dev or DevMode(), clock
         self.steer = SteerQueue()
@@ -112,9 +125,10 @@ class Agent:
         self._budget = budget or unwatched
         self._context, self._summarize, self._output = context, summarize, output
         self._reduce = reducer(self.registry, store, output) if store else None
-        self.surface = Surface(journal)
-        if system and not self.surface.nodes:
-            self.surface.append({"role": "system", "content": system})
+        self._system = system
+        theirs = context.surface if isinstance(context, SurfaceManager) else None
+        self.surface = theirs if theirs and journal in (None, theirs.journal) else Surface(journal)
+        self.journal = self.surface.journal
         self._wire()
 
     def _wire(self) -> None:
@@ -122,8 +136,11 @@ class Agent:
         self.turn = None
         self._usage: dict[str, Any] | None = None
         self.context = self._manager()
-        nodes = self.surface.transcript() if isinstance(self.context, SurfaceManager) else self.surface.nodes
-        self._before = [message for _, message in nodes]
+        if self._system and not self.surface.nodes:
+            self.surface.append({"role": "system", "content": self._system})
+        whole = isinstance(self.context, SurfaceManager)  # it makes the view itself, from all that was ever said
+        events = (event for event in self.surface.events if not (whole and event.get("type") == "replace"))
+        self._before = replay(events).history  # replay knows which calls had started when a process died
         self._recorder = Recorder(self.surface, self._before)
 
     def _manager(self) -> ContextManager | None:
@@ -134,17 +151,18 @@ class Agent:
             return SurfaceManager(ask, surface=self.surface, limits=self.limits)
         if self._context == "segments":
             return SegmentManager(ask, limits=self.limits)
-        if self._context != "layers":
-            raise AgentLabError(
-                f"{self._context!r} is no context manager: use 'surface', 'layers', 'segments' or None."
-            )
-        if self.store is None:
-            raise AgentLabError("The four layers write files: give the agent a store.")
+        assert self.store  # it is the layers
         fields = self._summarize or fields_summarizer(self.client, on_usage=self._pay)
         thresholds = Thresholds().for_window(self.limits.context_window)
         return CompactionManager(self.store.root / "layers", fields, thresholds=thresholds, base=self.store.base)
 
     # --- turns
+
+    @property
+    def running(self) -> bool:
+        """Whether somebody iterates over a turn right now."""
+        # Python 3.11 can leave `ag_running` set on a generator that was closed half-way; one without a frame is over.
+        return bool(self.turn and self.turn.running and getattr(self.turn._events, "ag_frame", None))
 
     @property
     def history(self) -> list[Message]:
@@ -157,13 +175,14 @@ class Agent:
         A conversation has one turn at a time: raises AgentLabError while one is running. A turn that was left half-way
         is stopped where it stands.
         """
-        if self.turn and self.turn.running:
+        if self.running:
             raise AgentLabError("A turn is running: put words into agent.steer, or stop it and wait for its end.")
         if self.turn and self.turn.reason is None:
             self.turn.stop.request()
-        if self.turn:
-            self._recorder.finish(self.turn.history)
-        history = [*self.history, *self.steer.drain(), user(text)]
+            self.turn.reason = "stopped"
+        history = self.history
+        self._recorder.finish(history)
+        history += [*self.steer.drain(), user(text)]
         turn = run_turn(
             history,
             self.client,
@@ -177,7 +196,7 @@ class Agent:
                 after_message=self._after_message,
                 after_results=self._after_results,
                 on_usage=self._on_usage,
-                on_overflow=self.context.on_overflow if self.context else self.hooks.on_overflow,
+                on_overflow=self._on_overflow,
                 repair=self.hooks.repair,
             ),
         )
@@ -186,13 +205,23 @@ class Agent:
         return turn
 
     async def _to_the_end(self, turn: Turn, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """The turn's events; however it ends, the log has what had arrived."""
+        """The turn's events; however it ends, the log has what had arrived, and the bill what it is known to cost.
+
+        A turn that another one has followed meanwhile, or a rewind, is over: nothing more of it is written down.
+        """
         try:
             async with aclosing(events):
                 async for event in events:
                     yield event
+                    if self.turn is not turn:
+                        yield Stopped("Another turn has begun, or this one was taken back.")
+                        yield Done("stopped")
+                        break
         finally:
-            self._recorder.finish(turn.history)
+            if self.turn is turn:
+                if turn._reply and turn._reply.usage:  # it broke in the middle: what was reported is paid all the same
+                    self._pay(turn._reply.usage)
+                self._recorder.finish(turn.history)
 
     async def _before_request(self, history: list[Message]) -> list[Message]:
         if isinstance(self.registry, Catalog):
@@ -205,10 +234,25 @@ class Agent:
             prepared = await self.context.prepare(history, self._usage)
             view = prepared.history
             if prepared.shortened:
-                self.ledger.reset()
+                self._forget_cache()
+        return await self._sent(view)
+
+    async def _on_overflow(self, view: list[Message]) -> list[Message]:
+        if self.context is None:
+            return list(await _ask(self.hooks.on_overflow, view))
+        shorter = await self.context.on_overflow(view)
+        self._forget_cache()
+        return await self._sent(shorter)
+
+    async def _sent(self, view: list[Message]) -> list[Message]:
         view = list(await _ask(self.hooks.before_request, view))
         self.dev.sent({"tools": self.registry.specs(), "messages": view})
         return view
+
+    def _forget_cache(self) -> None:
+        """The view was changed on purpose: that its tokens are paid again is nobody's fault."""
+        self.ledger.reset()
+        self.dev.reset()
 
     async def _after_message(self, message: Message) -> Message:
         message = await _ask(self.hooks.after_message, message)
@@ -245,12 +289,13 @@ class Agent:
     def rewind(self, seq: int) -> None:
         """Withdraw everything from event number `seq` on, for example words that should be said otherwise.
 
-        What the log holds stays there. Raises AgentLabError while a turn is running, and for a number to come.
+        What the log holds stays there, and the system prompt is never lost. Raises AgentLabError while a turn is
+        running, and for a number to come.
         """
         self._idle("rewind")
         self.surface.rewind(seq - 1)
         self._wire()
-        self.ledger.reset()
+        self._forget_cache()
 
     def fork(self, seq: int | None = None, *, id: str | None = None) -> Journal:
         """A new session with the events before number `seq`, or with all: open another agent on it.
@@ -268,11 +313,14 @@ class Agent:
         if isinstance(self.context, SurfaceManager):
             made = await self.context.compactor.compact_now()
             said = f"{len(made.source)} messages became a summary." if made else "There is nothing to compact."
+            changed = made is not None
         elif isinstance(self.context, CompactionManager):
-            said = (await self.context.compact_proactively(self.history)).why
+            layered = await self.context.compact_proactively(self.history)
+            said, changed = layered.why, layered.shortened
         else:
             raise AgentLabError("This agent's context manager compacts by itself only. Use 'surface' or 'layers'.")
-        self.ledger.reset()
+        if changed:
+            self._forget_cache()
         return said
 
     def collect(self, *, dry_run: bool = True) -> Collected:
@@ -285,7 +333,7 @@ class Agent:
         return collect(self.store, [self.surface.events, self.history], dry_run=dry_run)
 
     def _idle(self, what: str) -> None:
-        if self.turn and self.turn.running:
+        if self.running:
             raise AgentLabError(f"A turn is running: stop it and wait for its end before you {what}.")
         if self.turn:
             self._recorder.finish(self.turn.history)
@@ -304,13 +352,24 @@ class Agent:
         return status_line(self._usage, session=self.usages, **({"prices": self.prices} if self.prices else {}))
 
     async def aclose(self) -> None:
-        """End the servers and give the journal's lock back. The agent can go on afterwards."""
-        if self.turn:
-            self._recorder.finish(self.turn.history)
-        if self.mcp:
-            await self.mcp.close()
-        if self.journal:
-            self.journal.close()
+        """End a turn that was left half-way, end the servers for good, and give the journal's lock back.
+
+        An agent without servers can go on afterwards. A turn that another task runs is only told to stop: wait for its
+        end before, since it writes to the journal.
+        """
+        try:
+            if self.turn and self.running:
+                self.turn.stop.request()
+            elif self.turn:
+                await self.turn.aclose()
+                self._recorder.finish(self.turn.history)
+        finally:
+            try:
+                if self.mcp:
+                    await self.mcp.close()
+            finally:
+                if self.journal:
+                    self.journal.close()
 
     async def __aenter__(self) -> Self:
         return self

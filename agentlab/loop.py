@@ -156,7 +156,8 @@ class Turn:
     @property
     def running(self) -> bool:
         """Whether somebody is iterating right now, and waits for the next event."""
-        return bool(getattr(self._events, "ag_running", False))
+        # Python 3.11 leaves ag_running set on a generator that was closed half-way; its frame is gone then
+        return bool(self._events.ag_running and self._events.ag_frame)
 
     @property
     def usage(self) -> dict[str, Any] | None:

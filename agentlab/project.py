@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from agentlab.agent import Agent, Context
+from agentlab.agent import Agent, Context, require_parts
 from agentlab.compaction import Limits
 from agentlab.context import ContextManager
 from agentlab.devmode import DevMode
@@ -65,7 +65,7 @@ def open_agent(
 
     A new session gets the id `id`, random by default; `resume` goes on with one that is there, with the limits that its
     log names. Limits otherwise come from AGENT_CONTEXT_WINDOW and AGENT_COMPACT_PERCENT. Output budgets follow the
-    window. Raises AgentLabError for a part that does not exist, and for a session that is not there.
+    window. Raises AgentLabError for a part that does not exist or lacks another, and for a session that is not there.
     """
     if unknown := sorted(set(without) - set(PARTS)):
         raise AgentLabError(f"{unknown[0]!r} is no part that can be left out. These are: {', '.join(PARTS)}.")
@@ -76,6 +76,7 @@ def open_agent(
     limits = limits or _limits(meta)
     output = output or OutputBudget().for_window(limits.context_window)
     store = None if "spill" in without else SpillStore(_hidden(root) / "spill", base=root)
+    require_parts(None if "context" in without else context, store)
     workspace = [*Workspace(root, store=store, budget=output).tools(), *tools]
     deferred = list(deferred)
     registry: Registry = Registry(workspace)
@@ -123,8 +124,9 @@ def listed(folder: str | Path) -> list[SessionInfo]:
 def tidy(folder: str | Path, *, dry_run: bool = True, min_age_s: float = 0.0) -> Collected:
     """Delete long outputs that no session of the folder points to any more; by default only list them.
 
-    Every log counts, with all that was replaced or withdrawn in it. Raises AgentLabError, and deletes nothing, when one
-    of them cannot be read.
+    Every log counts, with all that was replaced or withdrawn in it. While an agent runs in the folder, give a
+    `min_age_s` longer than its tools may take: their outputs are files before the log knows of them. Raises
+    AgentLabError, and deletes nothing, when a log cannot be read.
     """
     root = Path(folder).resolve() / HIDDEN
     alive = [list(Journal.open(root / "sessions", info.id).events()) for info in sessions(root / "sessions")]

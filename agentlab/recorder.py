@@ -34,6 +34,7 @@ class Log(Protocol):
 
 
 _STATE = {"interrupted": "failed"}  # a ToolResult's word, and the log's
+_ANSWERS = ("assistant", "tool")
 
 
 class Recorder:
@@ -44,8 +45,9 @@ class Recorder:
 
     def __init__(self, journal: Log, history: Sequence[Message] = ()) -> None:
         self.journal = journal
-        self._known = {id(message): message for message in history}
-        self._reply: Message = {}
+        self._known = {id(message): message for message in history if message.get("role") not in _ANSWERS}
+        self._replies = 0  # since the newest of these
+        self._replies = len([it for it in self._news(history) if it.get("role") == "assistant"])
         self._caller = 0
         self._open: list[str] = []
 
@@ -61,12 +63,12 @@ class Recorder:
 
     def before_request(self, history: Sequence[Message]) -> None:
         """Append the messages of the history that nobody has recorded yet and that come through no other hook."""
-        self._append([message for message in history if message.get("role") not in ("assistant", "tool")])
+        self._append([message for message in history if message.get("role") not in _ANSWERS])
 
     def after_message(self, message: Message) -> None:
         """Append a reply, and then its calls: each is running from now on, as far as a crash can tell."""
-        self._known[id(message)] = self._reply = message
         self._caller = self.journal.append({"type": "message", "message": message})
+        self._replies += 1
         calls = [call for call in calls_of(message) if isinstance(call.get("id"), str)]
         self._open = [call["id"] for call in calls]
         self.journal.append_all(
@@ -105,31 +107,34 @@ class Recorder:
 
         That is the half reply that had arrived, results of tools that had ended, and the person's last words.
         """
-        written = any(message is self._reply for message in history)
-        last = max((at for at, message in enumerate(history) if id(message) in self._known), default=-1)
-        for message in history[last + 1 :]:
+        for message in self._news(history):
             if message.get("role") == "tool":  # a placeholder too: it knows which calls had started
                 if message.get("tool_call_id") in self._open:
                     self._open.remove(message["tool_call_id"])
                     self.journal.append({"type": "message", "message": message})
             elif message.get("role") != "assistant":
                 self._append([message])  # not what the repair put into words
-            elif written or not _same(message, self._reply):
-                self._known[id(message)] = self._reply = message
+            else:
                 self._caller = self.journal.append({"type": "message", "message": message})
+                self._replies += 1
                 self._open = [call["id"] for call in calls_of(message)]
+
+    def _news(self, history: Sequence[Message]) -> Sequence[Message]:
+        """What stands behind the last recorded message. Replies are counted: a mended one is another object each time,
+        and the next one may say the same."""
+        at = max((at for at, message in enumerate(history) if id(message) in self._known), default=-1)
+        replies = [at for at, it in enumerate(history[at + 1 :], at + 1) if it.get("role") == "assistant"]
+        written = replies[: self._replies]
+        return history[(written[-1] if written else at) + 1 :]
 
     def _append(self, messages: Sequence[Message]) -> None:
         fresh = [it for it in messages if id(it) not in self._known and it.get("origin") != "repair"]
-        self.journal.append_all({"type": "message", "message": message} for message in fresh)
-        self._known |= {id(message): message for message in fresh}
+        if fresh:
+            self.journal.append_all({"type": "message", "message": message} for message in fresh)
+            self._known |= {id(message): message for message in fresh}
+            self._replies, self._open = 0, []
 
 
 def _asked(call: dict[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     return {"name": function.get("name")} if isinstance(function, dict) else {}
-
-
-def _same(message: Message, other: Message) -> bool:
-    """Whether one message is the other, perhaps mended."""
-    return message.get("content") == other.get("content") and len(calls_of(message)) == len(calls_of(other))

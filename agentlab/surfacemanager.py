@@ -134,6 +134,8 @@ def _shared(said: Sequence[Node], history: Sequence[Message]) -> tuple[int, int]
             mine, theirs = mine + 1, theirs + 1
         elif given.get("role") == "tool" and given.get("origin") == "repair":
             theirs += 1
+        elif known.get("role") == "assistant" and _mended(known) is None:  # an empty shell is never sent
+            mine += 1
         else:
             break
     return mine, theirs
