@@ -157,7 +157,7 @@ class Turn:
     def running(self) -> bool:
         """Whether somebody is iterating right now, and waits for the next event."""
         # Python 3.11 leaves ag_running set on a generator that was closed half-way; its frame is gone then
-        return bool(self._events.ag_running and self._events.ag_frame)
+        return bool(getattr(self._events, "ag_running", False) and getattr(self._events, "ag_frame", None))
 
     @property
     def usage(self) -> dict[str, Any] | None:

@@ -575,15 +575,16 @@ def offline_model(request: dict[str, Any]) -> Any:
     return assistant("", call(f"c{len(messages)}", "read_file", path=f"src/module_{len(messages)}.py"))
 
 
-def test_two_hundred_turns_in_a_small_window(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [60, pytest.param(200, marks=pytest.mark.soak)])
+def test_many_turns_in_a_small_window(tmp_path: Path, turns: int) -> None:
     simulator = Simulator(offline_model, context_window=WINDOW)
     client = simulator.client()
     manager = manager_in(tmp_path, fields_summarizer(client), thresholds=Thresholds().for_window(WINDOW))
     wired = hooks(manager, Hooks(after_results=manager.after_results))
-    agent = Agent(client, desk(2_000), system="You are careful.", hooks=wired)
+    agent = Agent(client, desk(2_000), system="You are careful.", context=None, hooks=wired)
 
     async def main() -> None:
-        for turn in range(200):
+        for turn in range(turns):
             words = f"Task number {turn}: tidy module {turn} up."
             await agent.send(words).run()
             assert agent.turn and agent.turn.reason == "done"
@@ -593,11 +594,11 @@ def test_two_hundred_turns_in_a_small_window(tmp_path: Path) -> None:
     asyncio.run(main())
     chats = [request for request in simulator.requests if "tools" in request]
     tokens = [len(render(request["tools"], request["messages"])) for request in chats]
-    assert len(chats) == 400 and max(tokens) < WINDOW, "not one was refused"
-    assert len(simulator.requests) - len(chats) < 70, "not a summary at every step"
-    assert len(render([], agent.history)) > 20 * WINDOW
+    assert len(chats) == 2 * turns and max(tokens) < WINDOW, "not one was refused"
+    assert len(simulator.requests) - len(chats) < 0.4 * turns, "not a summary at every step"
+    assert len(render([], agent.history)) > turns // 10 * WINDOW
     spilled = [message["output_path"] for message in agent.history if "output_path" in message]
-    assert len(spilled) == 200 and all((tmp_path / path).stat().st_size > 1_900 for path in spilled)
+    assert len(spilled) == turns and all((tmp_path / path).stat().st_size > 1_900 for path in spilled)
     view = run(manager.prepare(agent.history)).history
     assert not [n for n in collect(manager.store, [agent.history, view]).removed if n.startswith("tool-result")]
 
@@ -618,6 +619,7 @@ def test_one_task_of_two_hundred_steps_is_never_forgotten(tmp_path: Path) -> Non
     agent = Agent(
         client,
         desk(600),
+        context=None,
         hooks=hooks(manager),
         budget=lambda: LoopBudget(300),
         policy=Policy(default="allow"),

@@ -328,14 +328,15 @@ def offline_model(request: dict[str, Any]) -> Any:
     return assistant("", call(f"c{len(messages)}", "read_file", path=f"src/module_{len(messages)}.py"))
 
 
-def test_two_hundred_turns_in_a_small_window() -> None:
+@pytest.mark.parametrize("turns", [60, pytest.param(200, marks=pytest.mark.soak)])
+def test_many_turns_in_a_small_window(turns: int) -> None:
     simulator = Simulator(offline_model, context_window=WINDOW)
     client = simulator.client()
     manager = SegmentManager(summarizer(client), limits=Limits(WINDOW))
-    agent = Agent(client, desk(600), system="You are careful.", hooks=hooks(manager))
+    agent = Agent(client, desk(600), system="You are careful.", context=None, hooks=hooks(manager))
 
     async def main() -> None:
-        for turn in range(200):
+        for turn in range(turns):
             words = f"Task number {turn}: tidy module {turn} up."
             await agent.send(words).run()
             assert agent.turn and agent.turn.reason == "done"
@@ -345,9 +346,9 @@ def test_two_hundred_turns_in_a_small_window() -> None:
     asyncio.run(main())
     chats = [request for request in simulator.requests if "tools" in request]
     tokens = [len(render(request["tools"], request["messages"])) for request in chats]
-    assert len(chats) == 400 and max(tokens) < WINDOW
-    assert len(simulator.requests) - len(chats) < 120, "not a summary at every step"
-    assert len(render([], agent.history)) > 20 * WINDOW, "nothing of it was lost"
+    assert len(chats) == 2 * turns and max(tokens) < WINDOW
+    assert len(simulator.requests) - len(chats) < 0.6 * turns, "not a summary at every step"
+    assert len(render([], agent.history)) > turns // 10 * WINDOW, "nothing of it was lost"
     assert manager.last and not manager.last.degraded
 
 
@@ -366,6 +367,7 @@ def test_one_task_of_two_hundred_steps_is_never_forgotten() -> None:
     agent = Agent(
         simulator.client(),
         desk(600),
+        context=None,
         hooks=hooks(manager),
         budget=lambda: LoopBudget(300),
         policy=Policy(default="allow"),
