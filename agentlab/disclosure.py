@@ -108,7 +108,7 @@ class Catalog(Registry):
         return [tool.spec() for tool in array]
 
     def search(self, query: str, k: int = FOUND) -> Hits:
-        """The best `k` deferred tools, at most, for these words. Looks only."""
+        """The best `k` deferred tools, at most, for these words. Looks only. Raises ToolError for what is no text."""
         return self._index.search(query, k)
 
     # --- what changes
@@ -192,7 +192,10 @@ class Catalog(Registry):
         if extra := sorted(input.keys() - {"name", "input"}):
             said = ", ".join(extra)[:200]
             raise ToolError(f"{RUN} takes only name and input. Put the arguments of {name} into input: {said}.")
-        return {"name": name, "arguments": input.get("input")}
+        arguments = input.get("input")
+        if not isinstance(arguments, dict | str | None):
+            raise ToolError(f"The input must be one JSON object: the arguments of {name} by their names, or {{}}.")
+        return {"name": name, "arguments": arguments}
 
     def _require(self, name: str) -> None:
         if name in self:
@@ -205,8 +208,6 @@ class Catalog(Registry):
 
     def _search_tool(self) -> Tool:
         async def search_tool(query: str) -> str:
-            if not isinstance(query, str):
-                raise ToolError("The query must be text: some words on what the tool shall do.")
             text, shown = found(query, self.search(query), self._deferred())
             self.unmask(shown)
             return text

@@ -4,11 +4,13 @@
 
 1. A line ends with LF and nothing else: U+2028 and a lone CR may stand inside of one. The cut between two chunks may
    fall anywhere. A line above the limit is thrown away while it comes, and fails only the call that it answers.
-2. Only an object with `"jsonrpc": "2.0"` is a message, alone or in a batch. All else is noise: reported, no error.
+2. Only an object with `"jsonrpc": "2.0"` is a message, alone or in a batch. All else is noise: reported, no error. A
+   message behind other text on its line is noise too (`log: {...}`, `50%\\r{...}`): nobody can say where it begins.
 3. Both sides number their own requests, both from 0. So a method decides first: what has one is the other side's
    request, whatever its id; what has none answers ours.
 4. An id is answered once. A second answer, and one to a request that was given up, are noise.
 5. `"3"` answers 3, though the standard says that an id comes back unchanged: real servers do this. `true` never is 1.
+   A request whose id is neither a number nor a text has None here: it is refused, with the id null.
 
 (https://www.jsonrpc.org/specification; MCP, "Transports: stdio"; seed 003, the MCP client.)
 """
@@ -17,12 +19,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from agentlab import jsonio
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 METHOD_NOT_FOUND = -32601
+INVALID_REQUEST = -32600
 _NOISE_CHARS = 200
 _END_BYTES = 4096
 _BOM = b"\xef\xbb\xbf"
@@ -40,11 +44,14 @@ _ID_LAST = re.compile(rb",\s*" + _ID + rb"\s*(?:,\s*" + _VERSION + rb"\s*)?\}\s*
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 
 
+Id = int | float | str | None
+
+
 @dataclass(frozen=True)
 class Request:
-    """Asks for an answer. Ours have whole numbers for ids, the other side's may be texts."""
+    """Asks for an answer. Ours have whole numbers for ids, the other side's may be texts, and None is no usable one."""
 
-    id: int | str
+    id: Id
     method: str
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -61,7 +68,7 @@ class Notice:
 class Answer:
     """The result of a request."""
 
-    id: int | str
+    id: Id
     result: Any
 
 
@@ -69,7 +76,7 @@ class Answer:
 class Failure:
     """The error that answers a request. `code` is None when no error object said one."""
 
-    id: int | str
+    id: Id
     code: int | None
     message: str
     data: Any = None
@@ -186,9 +193,7 @@ class Peer:
             params = params if isinstance(params, dict) else {}
             if "id" not in value:
                 return Notice(method, params)
-            if isinstance(id, int | str) and not isinstance(id, bool):
-                return Request(id, method, params)
-            return _noise(line, "a request with an id that is neither a number nor a text")
+            return Request(id if _is_id(id) else None, method, params)
         ours = self._ours(id)
         if ours is None:
             return _noise(line, "answers no request that is waiting")
@@ -218,13 +223,25 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and value.get("jsonrpc") == "2.0"
 
 
+def _is_id(id: Any) -> bool:
+    return isfinite(id) if isinstance(id, float) else isinstance(id, int | str) and not isinstance(id, bool)
+
+
 def _failure(id: int, error: Any) -> Failure:
     if not isinstance(error, dict):
         said = jsonio.dumps(error)[:_NOISE_CHARS] if error is not None else "neither a result nor an error"
         return Failure(id, None, said)
-    code, message = error.get("code"), error.get("message")
-    code = code if isinstance(code, int) and not isinstance(code, bool) else None
-    return Failure(id, code, message if isinstance(message, str) else "no message", error.get("data"))
+    message = error.get("message")
+    message = message if isinstance(message, str) else "no message"
+    return Failure(id, _code(error.get("code")), message, error.get("data"))
+
+
+def _code(code: Any) -> int | None:
+    """A whole number, also where a server writes -32601.0 or "-32601"."""
+    if isinstance(code, str) and re.fullmatch("-?[0-9]{1,15}", code):
+        return int(code)
+    whole = isinstance(code, int) or (isinstance(code, float) and code.is_integer())
+    return int(code) if whole and not isinstance(code, bool) else None
 
 
 def _noise(line: bytes, why: str) -> Noise:

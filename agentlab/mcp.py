@@ -48,7 +48,6 @@ DESCRIPTION_CHARS = 2_000
 SCHEMA_CHARS = 50_000
 _HASH_CHARS = 8
 _NOTE_CHARS = 600
-_OPEN = ("anyOf", "oneOf", "allOf", "patternProperties", "$ref")
 
 
 def exposed_name(server: str, tool: str) -> str:
@@ -97,6 +96,7 @@ class McpManager:
         roots: Iterable[str | Path] = (),
         connect_timeout_s: float = CONNECT_S,
         call_timeout_s: float | None = CALL_S,
+        call_limit_s: float | None = None,
         grace_s: float = GRACE_S,
         on_note: Callable[[str], object] = lambda text: None,
         trace: Callable[[str, Literal["sent", "received"], Event], object] | None = None,
@@ -114,9 +114,11 @@ class McpManager:
             "roots": tuple(roots),
             "connect_timeout_s": connect_timeout_s,
             "call_timeout_s": call_timeout_s,
+            "call_limit_s": call_limit_s,
             "grace_s": grace_s,
         }
         self._closed = False
+        self._connecting: tuple[asyncio.AbstractEventLoop | None, asyncio.Lock] = None, asyncio.Lock()
         self._configs = {config.name: config for config in configs.servers}
         self._connections: dict[str, McpConnection] = {}
         self._tools: dict[str, Tool] = {}
@@ -126,7 +128,7 @@ class McpManager:
     @classmethod
     def from_config(
         cls,
-        paths: Iterable[str | Path],
+        paths: str | Path | Iterable[str | Path],
         *,
         project: str | Path | None = None,
         approve: Callable[[ServerConfig], bool] | Iterable[str] = (),
@@ -168,14 +170,23 @@ class McpManager:
         return Tools(self)
 
     async def connect(self) -> None:
-        """Connect to every server that is not connected yet and has not failed; ask again where tools changed."""
-        if self._closed:
-            raise McpError("The MCP servers of this session were closed. Make a new McpManager to start them again.")
-        async with asyncio.TaskGroup() as group:
-            for name in self._configs:
-                if name not in self.failed:
-                    group.create_task(self._refresh(name))
-        self._collect()
+        """Connect to every server that is not connected yet and has not failed; ask again where tools changed.
+
+        Whoever asks while this goes on waits for it, so no server is tried twice at once.
+        """
+        loop = asyncio.get_running_loop()
+        if self._connecting[0] is not loop:
+            self._connecting = loop, asyncio.Lock()
+        async with self._connecting[1]:
+            if self._closed:
+                raise McpError(
+                    "The MCP servers of this session were closed. Make a new McpManager to start them again."
+                )
+            async with asyncio.TaskGroup() as group:
+                for name in self._configs:
+                    if name not in self.failed:
+                        group.create_task(self._refresh(name))
+            self._collect()
 
     async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> McpResult:
         """Call a tool by the name that the model sees. A tool that fails gives a result that is not ok.
@@ -287,13 +298,11 @@ class McpManager:
 def _parameters(schema: Any) -> dict[str, Any]:
     """The tool's own schema. Where it is none that a chat API takes, one that allows every argument.
 
-    What a schema leaves open stays open: the server judges the arguments.
+    JSON Schema lets in every name that a schema does not forbid. A `Registry` does so only where it is said; so it is
+    said, and the server judges the arguments.
     """
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         schema = {}
     properties = schema.get("properties")
-    if isinstance(properties, dict):
-        fixed = {} if schema.get("type") == "object" else {"type": "object"}
-        open_ended = {"additionalProperties": True} if any(key in schema for key in _OPEN) else {}
-        return {**fixed, **open_ended, **schema}
-    return {"additionalProperties": True, **schema, "type": "object", "properties": {}}
+    fixed = {"type": "object", "properties": properties if isinstance(properties, dict) else {}}
+    return {"additionalProperties": True, **schema, **fixed}

@@ -26,6 +26,7 @@ MAX_PAGES = 200
 MAX_TOOLS = 5_000
 CONNECT_S = 15.0
 CALL_S = 300.0
+LIMIT_CALLS = 10
 GRACE_S = 1.0
 
 
@@ -39,8 +40,9 @@ class McpConnection:
 
     `env` is what the server gets beside the few names that every program needs. `roots` are folders that it may be
     told of. `connect_timeout_s` bounds start, handshake and the list of tools together; `call_timeout_s` a call
-    that neither answers nor reports progress (None: no limit). `grace_s` is how long the server has for each polite
-    step of its end. `trace(direction, message)` sees the conversation. A `with` block (async) closes it.
+    that neither answers nor reports progress (None: no limit); `call_limit_s` a call in all, whatever it reports
+    (None: 10 times `call_timeout_s`). `grace_s` is how long the server has for each polite step of its end.
+    `trace(direction, message)` sees the conversation. A `with` block (async) closes it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class McpConnection:
         roots: Iterable[str | Path] = (),
         connect_timeout_s: float = CONNECT_S,
         call_timeout_s: float | None = CALL_S,
+        call_limit_s: float | None = None,
         grace_s: float = GRACE_S,
         max_line_bytes: int = MAX_LINE_BYTES,
         trace: Trace | None = None,
@@ -73,11 +76,15 @@ class McpConnection:
         self._environ = os.environ if environ is None else environ
         self._roots = tuple(roots)
         self._connect_timeout_s, self._call_timeout_s, self._grace_s = connect_timeout_s, call_timeout_s, grace_s
+        if call_limit_s is None and call_timeout_s is not None:
+            call_limit_s = LIMIT_CALLS * call_timeout_s
+        self._call_limit_s = call_limit_s
         self._max_line_bytes = max_line_bytes
         self._trace = trace
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connecting = asyncio.Lock()
+        self._failure: McpError | None = None
         self._closed = False
 
     async def __aenter__(self) -> McpConnection:
@@ -102,7 +109,10 @@ class McpConnection:
         return self._link.ignored if self._link else 0
 
     async def connect(self) -> None:
-        """Start the server, shake hands, list its tools; nothing if that is done. Raises McpError when it fails."""
+        """Start the server, shake hands, list its tools; nothing if that is done. Raises McpError when it fails.
+
+        Everybody who asks while an attempt runs gets what came of this one.
+        """
         self._closed = False
         await self._live()
 
@@ -110,7 +120,7 @@ class McpConnection:
         """The tools, asked for again if the server has said that they changed."""
         link = await self._live()
         if self.stale:
-            await self._list(link)
+            await self._list(link, self._end_of_start())
         return self.tools
 
     async def call(
@@ -125,7 +135,12 @@ class McpConnection:
         link = await self._live()
         params = {"name": tool, "arguments": dict(arguments or {})}
         result = await link.request(
-            "tools/call", params, timeout_s=self._call_timeout_s, on_progress=on_progress, progress="asked"
+            "tools/call",
+            params,
+            timeout_s=self._call_timeout_s,
+            limit_s=self._call_limit_s,
+            on_progress=on_progress,
+            progress="asked",
         )
         return read_result(result)
 
@@ -146,13 +161,23 @@ class McpConnection:
             self._loop, self._connecting = loop, asyncio.Lock()
         if self._link is not None and self.connected:
             return self._link
+        failure = self._failure
         async with self._connecting:
             if self._closed:  # while this waited for its turn
                 raise McpError(f"The connection to MCP server {self.name!r} was closed.")
             if self._link is not None and self.connected:
                 return self._link
+            if self._failure is not None and self._failure is not failure:  # the attempt that this waited for
+                raise McpError(str(self._failure), code=self._failure.code)
             self._drop()
-            return await self._start()
+            try:
+                return await self._start()
+            except McpError as error:
+                self._failure = error
+                raise
+
+    def _end_of_start(self) -> float:
+        return asyncio.get_running_loop().time() + self._connect_timeout_s
 
     def _drop(self) -> None:
         link, self._link, self.server = self._link, None, {}
@@ -180,13 +205,15 @@ class McpConnection:
                 "Check its command, and that the program is installed."
             ) from None
         ready = False
+        end = self._end_of_start()
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._shake_hands(link)
-                await self._list(link)
+            await self._shake_hands(link, end)
+            await self._list(link, end)
             ready = True
             return link
-        except TimeoutError:
+        except McpError:
+            if not link.alive or _left(end):
+                raise
             said = link.stderr_tail.strip()[-500:]
             raise McpError(
                 f"MCP server {self.name!r} was not ready within {self._connect_timeout_s:g} seconds. Run its command "
@@ -198,13 +225,13 @@ class McpConnection:
                 if self._link is link:  # else close() is about to end it politely
                     link.kill()
 
-    async def _shake_hands(self, link: Link) -> None:
+    async def _shake_hands(self, link: Link, end: float) -> None:
         params = {
             "protocolVersion": PROTOCOLS[0],
             "capabilities": {"roots": {}} if self._roots else {},
             "clientInfo": {"name": "agentlab", "version": __version__},
         }
-        answer = await link.request("initialize", params, timeout_s=None)
+        answer = await link.request("initialize", params, timeout_s=_left(end))
         if not isinstance(answer, dict):
             raise McpError(f"MCP server {self.name!r} answered initialize with no object. Is it an MCP server?")
         version = answer.get("protocolVersion", PROTOCOLS[0])
@@ -216,21 +243,25 @@ class McpConnection:
         link.notify("notifications/initialized")
         self.server = {**answer, "protocolVersion": version}
 
-    async def _list(self, link: Link) -> None:
-        """All pages, as far as they make sense: a cursor that comes again, or no end of pages, ends the list."""
+    async def _list(self, link: Link, end: float) -> None:
+        """All pages, as far as they come and make sense; a note says why a list is not whole.
+
+        A cursor that comes again, no end of pages, and a page that does not come until `end` all end the list.
+        """
         self.stale = False
         tools: list[dict[str, Any]] = []
         notes: list[str] = []
         cursor, seen = "", set[str]()
+        known: dict[str, dict[str, Any]] = {}
         for page in range(MAX_PAGES + 1):
             if page == MAX_PAGES or len(tools) > MAX_TOOLS:
                 notes.append(f"its list of tools has no end: the first {len(tools[:MAX_TOOLS])} are used")
                 break
             try:
                 params = {"cursor": cursor} if cursor else {}
-                answer = await link.request("tools/list", params, timeout_s=self._connect_timeout_s)
+                answer = await link.request("tools/list", params, timeout_s=_left(end))
             except McpError as error:
-                if error.code is None:
+                if error.code is None and not (page and link.alive):
                     raise
                 if error.code != METHOD_NOT_FOUND or page:
                     notes.append(f"page {page + 1} of its tools failed: {error}"[:300])
@@ -240,9 +271,14 @@ class McpConnection:
             if not isinstance(found, list):
                 notes.append("it answered tools/list without a list of tools")
                 break
-            tools += [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+            named = [tool for tool in found if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+            tools += [tool for tool in named if known.get(tool["name"]) != tool]  # not what a page before had
+            known |= {tool["name"]: tool for tool in named}
             following = answer.get("nextCursor")
-            if not isinstance(following, str) or not following:
+            if following is None or following == "":
+                break
+            if not isinstance(following, str):
+                notes.append(f"its nextCursor is no text: the {len(tools)} tools found up to then are used")
                 break
             if following in seen:
                 notes.append(f"its list of tools goes in circles: the {len(tools)} found up to then are used")
@@ -254,3 +290,8 @@ class McpConnection:
     def _changed(self, method: str) -> None:
         if method == "notifications/tools/list_changed":
             self.stale = True
+
+
+def _left(end: float) -> float:
+    """The seconds until then, on the clock of the event loop."""
+    return max(0.0, end - asyncio.get_running_loop().time())

@@ -5,7 +5,9 @@
                                                                               -> any other request: refused, -32601
 
 Answers may come in any order. A request that is cancelled (Stop, Interrupt) or waits too long is called off at the
-server, and its late answer means nothing. Whatever ends the server ends every request that waits for it.
+server, and its late answer means nothing. Progress gives a request more time as long as its number grows, and never
+more than the limit for the whole. Whatever ends the server ends every request that waits for it. (MCP, "Progress",
+"Timeouts".)
 """
 
 from __future__ import annotations
@@ -14,12 +16,25 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 from agentlab.childpipe import Child
 from agentlab.errors import ToolError
-from agentlab.jsonrpc import METHOD_NOT_FOUND, Answer, Event, Failure, Message, Noise, Notice, Peer, Request, encode
+from agentlab.jsonrpc import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Answer,
+    Event,
+    Failure,
+    Message,
+    Noise,
+    Notice,
+    Peer,
+    Request,
+    encode,
+)
 
 Progress = Callable[[float, float | None, str], object]
 Trace = Callable[[Literal["sent", "received"], Event], object]
@@ -45,6 +60,7 @@ class _Waiting:
     answer: asyncio.Future[Any]
     since: float
     on_progress: Progress | None
+    done: float = -inf
 
 
 class Link:
@@ -105,13 +121,15 @@ class Link:
         params: dict[str, Any] | None = None,
         *,
         timeout_s: float | None,
+        limit_s: float | None = None,
         on_progress: Progress | None = None,
         progress: Literal["asked", "none"] = "none",
     ) -> Any:
         """Send a request and wait for its result.
 
-        `timeout_s` seconds without an answer are too long, and without any progress if progress is asked for. Raises
-        McpError. A cancellation tells the server and passes through.
+        `timeout_s` seconds without an answer are too long, and without progress that grows if progress is asked for;
+        `limit_s` seconds in all are too long in any case. Raises McpError. A cancellation tells the server and passes
+        through.
         """
         request = self._peer.ask(method, params)
         if progress == "asked":
@@ -120,7 +138,7 @@ class Link:
         waiting = self._waiting[request.id] = _Waiting(self._loop.create_future(), self._loop.time(), on_progress)
         try:
             self._send(request)
-            await self._wait(waiting, method, timeout_s)
+            await self._wait(waiting, timeout_s, limit_s)
             return waiting.answer.result()
         except ConnectionError:
             raise await self._obituary() from None
@@ -130,9 +148,9 @@ class Link:
             if method != "initialize":  # the one request that must not be called off
                 self.notify("notifications/cancelled", {"requestId": request.id, "reason": "no longer needed"})
             if isinstance(error, TimeoutError):
+                unknown = " Its effects are unknown: look before you try again." if method == "tools/call" else ""
                 raise McpError(
-                    f"MCP server {self.name!r} did not answer {method} within {timeout_s:g} seconds, and was told to "
-                    "drop it. Its effects are unknown: look before you try again."
+                    f"MCP server {self.name!r} did not answer {method} {error}, and was told to drop it.{unknown}"
                 ) from None
             raise
         finally:
@@ -156,17 +174,22 @@ class Link:
         self._end("was closed")
         self.child.kill()
 
-    async def _wait(self, waiting: _Waiting, method: str, timeout_s: float | None) -> None:
+    async def _wait(self, waiting: _Waiting, timeout_s: float | None, limit_s: float | None) -> None:
+        timeout_s, limit_s = inf if timeout_s is None else timeout_s, inf if limit_s is None else limit_s
+        last = waiting.since + limit_s
         while not waiting.answer.done():
             exited = self.child.exit_code is not None
-            look_s = _LOOK_S if timeout_s is None else min(_LOOK_S, timeout_s)
-            await asyncio.wait([waiting.answer], timeout=look_s)
+            left_s = min(waiting.since + timeout_s, last) - self._loop.time()
+            await asyncio.wait([waiting.answer], timeout=max(0, min(_LOOK_S, left_s)))
             if waiting.answer.done():
                 break
             if exited:  # and a grandchild holds the pipe open, or we would have seen its end
                 raise ConnectionError
-            if timeout_s is not None and self._loop.time() - waiting.since >= timeout_s:
-                raise TimeoutError(method)
+            now = self._loop.time()
+            if now >= last:
+                raise TimeoutError(f"within {round(limit_s, 2):g} seconds in all")
+            if now >= waiting.since + timeout_s:
+                raise TimeoutError(f"within {round(timeout_s, 2):g} seconds")
 
     def _send(self, message: Message) -> None:
         line = encode(message)
@@ -195,7 +218,9 @@ class Link:
                 self._settle(event)
 
     def _serve(self, request: Request) -> None:
-        if request.method == "ping":
+        if request.id is None:
+            self._reply(Failure(None, INVALID_REQUEST, "Invalid Request: its id is neither a number nor a text"))
+        elif request.method == "ping":
             self._reply(Answer(request.id, {}))
         elif request.method == "roots/list":
             self._reply(Answer(request.id, {"roots": self._roots}))
@@ -213,9 +238,12 @@ class Link:
         waiting = next((found for id, found in self._waiting.items() if str(id) == token), None)
         if waiting is None:
             return
-        waiting.since = self._loop.time()
         done, total, said = params.get("progress"), params.get("total"), params.get("message")
-        if waiting.on_progress and isinstance(done, int | float):
+        if not isinstance(done, int | float):
+            return
+        if done > waiting.done:  # the same number again is a sign of life, and of no progress
+            waiting.done, waiting.since = done, self._loop.time()
+        if waiting.on_progress:
             with suppress(Exception):  # a listener's fault is not the call's
                 waiting.on_progress(
                     done, total if isinstance(total, int | float) else None, said if isinstance(said, str) else ""

@@ -4,7 +4,8 @@
 
 Text passes whole: the output budget shortens it as it does every other output. What a model cannot read as text
 (images, sound, binary resources) is described instead. `isError` decides before `structuredContent`: a failure is what
-its text says. (MCP, "Tools: tool result"; seed 003.)
+its text says. Where there is no text, whatever else the server said takes its place: `structuredContent`, or, of a
+failure, the keys beside it. (MCP, "Tools: tool result", which asks for the text in any case; seed 003.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from agentlab import jsonio
 
 _FIELD_CHARS = 200
 _PART_CHARS = 2_000
+_KNOWN = ("_meta", "content", "structuredContent", "isError", "error")
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,46 @@ def read_result(result: Any) -> McpResult:
     """The result of a `tools/call`, whatever shape it has."""
     if not isinstance(result, dict):
         return McpResult(True, _json(result), result)
-    ok = result.get("isError") is not True
-    content = result.get("content")
-    parts = [describe(part) for part in content] if isinstance(content, list) else []
-    text = "\n".join(part for part in parts if part)
-    if not text and ok:
-        text = _json(result["structuredContent"]) if "structuredContent" in result else ""
-        if not text and not isinstance(content, list):
-            text = _json({key: value for key, value in result.items() if key != "_meta"})
+    ok = not _is_yes(result.get("isError"))
+    parts = _parts(result.get("content"))
+    said = [describe(part) for part in parts]
+    if not any(_text(part).strip() for part in parts):
+        said.append(_plain(result.get("structuredContent")))
+    if not ok or not any(said):
+        said.append(_plain(result.get("error")))
+    if not any(said):
+        said.append(_plain({key: value for key, value in result.items() if key not in _KNOWN}))
+    text = "\n".join(dict.fromkeys(filter(None, said)))
     if not text:
         text = "The tool ran and returned nothing." if ok else "The tool failed and did not say why."
     return McpResult(ok, jsonio.sendable(text), result)
+
+
+def _is_yes(value: Any) -> bool:
+    """`true`, and how some servers write it: 1 and "true"."""
+    return value == 1 or (isinstance(value, str) and value.strip().lower() in ("true", "1"))
+
+
+def _parts(content: Any) -> list[Any]:
+    """The parts, where the one part, or the bare text, may stand without its list."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return content if isinstance(content, list) else [] if content is None else [content]
+
+
+def _text(part: Any) -> str:
+    """The words in a part: its own, or those of its resource."""
+    if isinstance(part, dict) and part.get("type") == "resource":
+        part = part.get("resource")
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _plain(value: Any) -> str:
+    """Text as it is, other values as JSON, and "" for those that say nothing."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None or value in ([], {}) else _json(value)
 
 
 def describe(part: Any) -> str:

@@ -20,6 +20,7 @@ from itertools import pairwise
 from math import log, sqrt
 from typing import Any
 
+from agentlab.errors import ToolError
 from agentlab.tools import Tool
 
 QUERY_CHARS = 1_000
@@ -98,8 +99,11 @@ class ToolIndex:
     def search(self, query: str, k: int = 5) -> Hits:
         """The best `k` tools, at most, that share a term with the query; equal scores by name.
 
-        A query that is just a tool's name finds that tool first. Only its first 1,000 characters are read.
+        A query that is just a tool's name finds that tool first. Only its first 1,000 characters are read. Raises
+        ToolError for a query that is no text.
         """
+        if not isinstance(query, str):
+            raise ToolError("The query must be text: some words on what the tool shall do.")
         query = query[:QUERY_CHARS]
         scores: dict[str, float] = defaultdict(float)
         shared: dict[str, list[str]] = defaultdict(list)

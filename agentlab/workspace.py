@@ -113,7 +113,8 @@ class Workspace:
             raise ToolError(f"{_shown(path)} names a folder. Give the file a name.")
         existed = self._replace(path, data)
         lines = len(content.split("\n")) - content.endswith("\n") if content else 0
-        return f"{'Replaced' if existed else 'Created'} {_shown(path)}: {lines} lines, {len(data)} bytes."
+        size = f"{lines} {'line' if lines == 1 else 'lines'}, {len(data)} bytes"
+        return f"{'Replaced' if existed else 'Created'} {_shown(path)}: {size}."
 
     def edit_file(
         self,

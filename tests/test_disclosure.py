@@ -220,6 +220,8 @@ def test_what_the_target_refuses_is_said_in_its_name(desk: Desk) -> None:
         ('{"name":7}', "needs the name"),
         ('{"name":""}', "needs the name"),
         ("[", "not valid JSON"),
+        ('{"name":"notify_user","input":[]}', "The input must be one JSON object: the arguments of notify_user"),
+        ('{"name":"notify_user","input":7}', "The input must be one JSON object"),
         ('{"name":"notify_user","\\ud800":1}', "into input: \ufffd."),
         ("[]", "one JSON object"),
         ('{"name":"run_tool","input":{"name":"email_send"}}', "cannot run itself"),

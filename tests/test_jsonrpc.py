@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from math import inf
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ from tests.strategies import json_values
 
 def line(**message: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def coded(id: int, code: Any) -> bytes:
+    return line(id=id, error={"code": code, "message": "no"})
 
 
 def waiting(requests: int = 4, **options: Any) -> Peer:
@@ -37,12 +42,27 @@ CONVERSATIONS: dict[str, tuple[bytes, list[Event]]] = {
     "out of order": (line(id=2, result=2) + line(id=1, result=1), [Answer(2, 2), Answer(1, 1)]),
     "error": (line(id=1, error={"code": -32602, "message": "no"}), [Failure(1, -32602, "no")]),
     "error null": (line(id=1, result=5, error=None), [Answer(1, 5)]),
+    "codes of other types": (
+        b"".join(
+            line(id=id, error={"code": code, "message": "no"}) for id, code in enumerate([-32601.0, "-32601", 1.5])
+        ),
+        [Failure(0, -32601, "no"), Failure(1, -32601, "no"), Failure(2, None, "no")],
+    ),
+    "no code": (
+        b"".join(coded(id, code) for id, code in enumerate([True, "x", [1], None])),
+        [Failure(id, None, "no") for id in range(4)],
+    ),
     "error text": (line(id=1, error="bad"), [Failure(1, None, '"bad"')]),
     "neither": (line(id=1), [Failure(1, None, "neither a result nor an error")]),
     "text for a number": (line(id="3", result=1), [Answer(3, 1)]),
     "a whole float": (line(id=3.0, result=1), [Answer(3, 1)]),
     "their request 0": (line(id=0, method="ping"), [Request(0, "ping", {})]),
     "their request, text": (line(id="a", method="m", params={"x": 1}), [Request("a", "m", {"x": 1})]),
+    "their request, a number": (line(id=1.5, method="m"), [Request(1.5, "m")]),
+    "their requests without a usable id": (
+        b"".join(line(id=id, method="m") for id in (None, True, [1], {}, inf)),
+        [Request(None, "m")] * 5,
+    ),
     "params of another shape": (line(id=1, method="m", params=[1]), [Request(1, "m", {})]),
     "notice": (line(method="n", params={"x": 1}), [Notice("n", {"x": 1})]),
     "CRLF": (b'{"jsonrpc":"2.0","id":0,"result":1}\r\n', [Answer(0, 1)]),
@@ -72,8 +92,9 @@ def test_whole_byte_by_byte_and_with_garbage(name: str) -> None:
         b'{"jsonrpc":"1.0","id":0,"result":1}\n', b'{"id":0,"result":1}\n',
         line(id=True, result=1), line(id=None, error={"code": -32700, "message": "?"}), line(id=9, result=1),
         line(id=[0], result=1), line(id={}, result=1), line(id="x", result=1), line(id="\u0663", result=1),
-        line(id=1.5, result=1), line(id=10**400, result=1), line(id=None, method="m"), line(id=True, method="m"),
-        line(method=5),
+        line(id=1.5, result=1), line(id=10**400, result=1), line(method=5),
+        b'log: {"jsonrpc":"2.0","id":0,"result":1}\n',
+        b'50%\r{"jsonrpc":"2.0","id":0,"result":1}\n',
     ],
     ids=lambda data: data[:40].decode("utf-8", "replace").strip(),
 )  # fmt: skip
@@ -186,8 +207,9 @@ def test_what_is_sent_is_one_line_for_every_reader_of_lines() -> None:
         (Notice("n", {"a": 1}), {"method": "n", "params": {"a": 1}}),
         (Answer("x", {}), {"id": "x", "result": {}}),
         (Failure(0, -32601, "no"), {"id": 0, "error": {"code": -32601, "message": "no"}}),
+        (Failure(None, -32600, "no"), {"id": None, "error": {"code": -32600, "message": "no"}}),
     ],
-    ids=["request", "notice", "answer", "failure"],
+    ids=["request", "notice", "answer", "failure", "failure of no id"],
 )
 def test_the_wire_form(message: Any, body: dict[str, Any]) -> None:
     assert json.loads(encode(message)) == {"jsonrpc": "2.0", **body}

@@ -18,10 +18,10 @@ from mcpservers import CLOCK, SCRIPTED, children
 
 from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
-from agentlab.mcp import McpError, McpManager, exposed_name
+from agentlab.mcp import McpError, McpManager, _parameters, exposed_name
 from agentlab.permissions import Policy
 from agentlab.spill import OutputBudget, SpillStore, apply_budget
-from agentlab.tools import Registry
+from agentlab.tools import Registry, Tool
 from tests.cases import case
 
 VALID = re.compile("[a-zA-Z0-9_-]{1,64}")
@@ -164,6 +164,56 @@ def test_a_server_that_failed_can_be_tried_again(tmp_path: Path) -> None:
     run(main())
 
 
+def test_connecting_at_the_same_time_is_connecting_once(tmp_path: Path) -> None:
+    script = f"echo x >>'{tmp_path}/started'; sleep 0.2; echo the reason >&2; exit 7"
+    path = config(tmp_path, bad={"command": "sh", "args": ["-c", script]}, good=scripted())
+
+    async def main() -> None:
+        async with McpManager.from_config([path]) as manager:
+            await asyncio.gather(manager.connect(), manager.connect(), manager.connect())
+            assert (tmp_path / "started").read_text() == "x\n"
+            assert len(manager.notes) == 1
+            assert "exit code 7" in manager.failed["bad"]
+            assert "the reason" in manager.failed["bad"]
+            assert [tool.name for tool in manager.tools()] == ["mcp__good__echo"]
+
+    run(main())
+
+
+def test_the_limit_of_a_call_is_passed_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with McpManager.from_config([config(tmp_path, s=scripted())], call_limit_s=7) as manager:
+            await manager.connect()
+            assert manager._connections["s"]._call_limit_s == 7
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+        {"properties": {"a": True}},
+        {"type": "object", "properties": ["a"]},
+        {"anyOf": [{"required": ["a"]}]},
+        None,
+    ],
+    ids=range(6),
+)
+def test_what_a_schema_leaves_open_is_the_servers_business(schema: Any) -> None:
+    tool = Tool("t", "", _parameters(schema), lambda **arguments: str(sorted(arguments)), read_only=True)
+    assert run(Registry([tool]).dispatch(call("t", a=1, b=2))).output == "['a', 'b']"
+
+
+@pytest.mark.parametrize("closed", [{}, {"required": ["a"]}])
+def test_what_a_schema_forbids_is_refused_here(closed: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {}}, "additionalProperties": False, **closed}
+    assert _parameters(schema) == schema
+    tool = Tool("t", "", _parameters(schema), lambda **arguments: "", read_only=True)
+    assert "Unknown argument: b" in run(Registry([tool]).dispatch(call("t", a=1, b=2))).output
+
+
 def test_a_project_starts_nothing_until_it_is_approved(tmp_path: Path) -> None:
     marker = tmp_path / "started"
     path = config(tmp_path, ".mcp.json", evil={"command": "touch", "args": [str(marker)]}, good=scripted())
@@ -198,9 +248,10 @@ def test_tools_that_changed_are_seen(tmp_path: Path) -> None:
 def test_a_server_that_fails_later_is_left_out_and_ended(tmp_path: Path) -> None:
     async def main() -> None:
         path = config(tmp_path, s=scripted("list-once"), good=scripted())
-        async with McpManager.from_config([path], connect_timeout_s=2, grace_s=0.2) as manager:
+        async with McpManager.from_config([path], grace_s=0.2) as manager:
             before = children()
             assert len(await manager.tools()) == 2
+            manager._connections["s"]._connect_timeout_s = 0.3
             assert len(children() - before) == 2
             await manager.call("mcp__s__echo")
             await manager._connections["s"].call("change")

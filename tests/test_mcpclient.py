@@ -129,8 +129,48 @@ def test_pages_without_end() -> None:
     assert "no end" in connection.notes[0]
 
 
-def test_a_server_without_tools() -> None:
-    connection = scripted("no-tools")
+def test_the_same_page_again_and_again() -> None:
+    connection = scripted("same")
+    assert run(tool_names(connection)) == ["a", "b"]
+    assert len(connection.notes) == 1
+    assert "circles: the 2 found" in connection.notes[0]
+
+
+@pytest.mark.parametrize("cursor", [2, True, {"page": 2}, ["x"], 0, False])
+def test_a_cursor_that_is_no_text(cursor: Any) -> None:
+    connection = scripted("cursor", json.dumps(cursor))
+    assert run(tool_names(connection)) == ["a"]
+    assert connection.notes == ["its nextCursor is no text: the 1 tools found up to then are used"]
+
+
+@pytest.mark.parametrize("cursor", [None, ""], ids=repr)
+def test_a_cursor_that_says_the_end(cursor: Any) -> None:
+    connection = scripted("cursor", json.dumps(cursor))
+    assert run(tool_names(connection)) == ["a"]
+    assert connection.notes == []
+
+
+@pytest.mark.parametrize(("mode", "says"), [("late-page", "within"), ("bad-page", "bad cursor")])
+def test_a_page_that_does_not_come_leaves_those_before_it(mode: str, says: str) -> None:
+    async def main() -> None:
+        async with scripted(mode, connect_timeout_s=1.0) as connection:
+            assert [tool["name"] for tool in await connection.list_tools()] == ["a", "b"]
+            assert len(connection.notes) == 1
+            assert "page 2 of its tools failed" in connection.notes[0]
+            assert says in connection.notes[0]
+            assert (await connection.call("echo")).text == "{}"
+
+    run(main())
+
+
+def test_a_server_that_ends_between_two_pages() -> None:
+    with pytest.raises(McpError, match="exit code 5"):
+        run(tool_names(scripted("page-crash")))
+
+
+@pytest.mark.parametrize("code", [-32601, -32601.0, "-32601"])
+def test_a_server_without_tools(code: Any) -> None:
+    connection = scripted("no-tools", json.dumps(code))
     assert run(tool_names(connection)) == []
     assert connection.notes == []
 
@@ -253,6 +293,16 @@ def test_what_the_server_asks_is_answered() -> None:
     assert [(message["id"], message["error"]["code"]) for message in answers[2:]] == [("2", -32601), (3, -32601)]
 
 
+def test_a_question_without_a_usable_id_is_refused() -> None:
+    async def main() -> list[Any]:
+        async with scripted() as connection:
+            await connection.call("ask-without-id")
+            return list(json.loads((await connection.call("log")).text))
+
+    answers = [message for message in run(main()) if "method" not in message]
+    assert [(message["id"], message["error"]["code"]) for message in answers] == [(None, -32600)] * 3 + [(1.5, -32601)]
+
+
 def test_a_server_that_asks_and_never_reads_fills_no_memory() -> None:
     async def main() -> None:
         async with scripted() as connection:
@@ -320,6 +370,25 @@ def test_one_caller_gives_up_connecting_and_the_other_goes_on() -> None:
     run(main())
 
 
+def test_all_who_wait_for_a_connection_share_one_attempt(tmp_path: Path) -> None:
+    script = "echo x >>started; sleep 0.2; echo the reason >&2; exit 7"
+
+    async def main() -> None:
+        connection = McpConnection("x", "sh", ["-c", script], cwd=tmp_path)
+        first, *others = [asyncio.create_task(connection.connect()) for _ in range(3)]
+        later = asyncio.create_task(connection.call("echo"))
+        ends = await asyncio.gather(first, *others, later, return_exceptions=True)
+        assert all(isinstance(end, McpError) and "exit code 7" in str(end) for end in ends)
+        assert all("the reason" in str(end) for end in ends)
+        assert (tmp_path / "started").read_text() == "x\n"
+        with pytest.raises(McpError, match="exit code 7"):  # who asks afterwards gets a new one
+            await connection.connect()
+        assert (tmp_path / "started").read_text() == "x\nx\n"
+        await connection.close()
+
+    run(main())
+
+
 def test_a_call_that_takes_too_long_is_called_off() -> None:
     async def main() -> None:
         async with scripted(call_timeout_s=0.3) as connection:
@@ -339,11 +408,36 @@ def test_progress_is_heard_and_keeps_a_call_alive() -> None:
 
     async def main() -> None:
         async with scripted(call_timeout_s=1.0) as connection:
-            result = await connection.call("progress", {"steps": 15}, on_progress=listen)
+            result = await connection.call("progress", {"steps": 12}, on_progress=listen)
             assert result.text == "done"
 
     run(main())
-    assert heard == [(step, None, "on") for step in range(15)]
+    assert heard == [(step, None, "on") for step in range(12)]
+
+
+def test_progress_that_does_not_grow_gives_no_time() -> None:
+    heard: list[Any] = []
+
+    async def main() -> None:
+        async with scripted(call_timeout_s=0.4, grace_s=0.05) as connection:
+            with pytest.raises(McpError, match=r"within 0\.4 seconds,"):
+                await connection.call(
+                    "progress", {"steps": 60, "pause_s": 0.05, "grows": 0}, on_progress=lambda *what: heard.append(what)
+                )
+
+    run(main())
+    assert len(heard) > 1
+
+
+def test_progress_has_an_end() -> None:
+    async def main() -> None:
+        async with scripted(call_timeout_s=30, call_limit_s=0.4, grace_s=0.05) as connection:
+            with pytest.raises(McpError, match=r"within 0\.4 seconds in all,"):
+                await connection.call("progress", {"steps": 60, "pause_s": 0.05})
+
+    run(main())
+    limits = [scripted(call_timeout_s=limit)._call_limit_s for limit in (2, None)]
+    assert limits == [20, None]
 
 
 # ---------------------------------------------------------------- its end
@@ -373,7 +467,7 @@ def test_a_launcher_that_leaves_a_grandchild() -> None:
     """Case M10."""
 
     async def main(command: str) -> float:
-        connection = McpConnection("x", "sh", ["-c", f"{command} & wait"])
+        connection = McpConnection("x", "sh", ["-c", f"{command} & wait"], grace_s=0.2)
         task = asyncio.create_task(connection.connect())
         await asleep(command)
         start = asyncio.get_running_loop().time()
@@ -413,13 +507,13 @@ def test_a_grandchild_of_a_server_that_crashed_ends_too() -> None:
 @pytest.mark.parametrize(
     ("script", "heard"),
     [
-        ("touch up; cat >/dev/null; sleep 0.7; echo EOF >heard", "EOF"),
+        ("touch up; cat >/dev/null; sleep 0.2; echo EOF >heard", "EOF"),
         ("trap 'echo TERM >heard; exit' TERM; touch up; while :; do sleep 0.02; done", "TERM"),
     ],
 )
 def test_the_end_is_asked_for_before_it_is_forced(tmp_path: Path, script: str, heard: str) -> None:
     async def main() -> None:
-        connection = McpConnection("x", "sh", ["-c", script], cwd=tmp_path, grace_s=1.0)
+        connection = McpConnection("x", "sh", ["-c", script], cwd=tmp_path, grace_s=0.6)
         task = asyncio.create_task(connection.connect())
         while not (tmp_path / "up").exists():  # noqa: ASYNC110 -- the clean run is the guard
             await asyncio.sleep(0.01)

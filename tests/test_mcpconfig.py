@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,97 @@ def test_the_inner_object_alone_and_settings_of_another_kind(tmp_path: Path) -> 
     found = read_configs([write(tmp_path / "settings.json", inner)])
     assert found.servers == [ServerConfig("x", "1", ("a",), {"N": "5"}, "/", "settings.json")]
     assert found.notes == []
+
+
+def test_one_path_is_one_path(tmp_path: Path) -> None:
+    path = write(tmp_path / "mcp.json", servers(x="1"))
+    assert read_configs(path).servers == read_configs(str(path)).servers == read_configs([path]).servers
+    assert started(read_configs(str(path))) == {"x": "1"}
+
+
+def test_a_later_file_disables_an_earlier_entry(tmp_path: Path) -> None:
+    user = write(tmp_path / "a.json", servers(x="1", y="1"))
+    off = write(tmp_path / "b.json", {"mcpServers": {"x": {"disabled": True}, "gone": {"disabled": "true"}}})
+    found = read_configs([user, off], project=tmp_path / "project")
+    assert started(found) == {"y": "1"}
+    assert found.notes == [f"'{name}' in b.json was skipped: it is disabled" for name in ("x", "gone")]
+    again = read_configs([user, off, write(tmp_path / "c.json", servers(x="3"))], project=tmp_path / "project")
+    assert started(again) == {"y": "1", "x": "3"}
+
+
+@pytest.mark.parametrize(
+    ("approve", "left"),
+    [((), {"x": "mine"}), (["x"], {}), ("x", {}), (lambda config: True, {"x": "mine"})],
+    ids=["nobody", "names", "one name", "function"],
+)
+def test_a_project_disables_a_users_server_only_when_approved(tmp_path: Path, approve: Any, left: Any) -> None:
+    user = write(tmp_path / "home.json", servers(x="mine"))
+    off = write(tmp_path / "project" / ".mcp.json", {"mcpServers": {"x": {"command": "c", "disabled": True}}})
+    found = read_configs([user, off], project=tmp_path / "project", approve=approve)
+    assert (started(found), found.pending, len(found.notes)) == (left, [], 1)
+    assert ("approval" in found.notes[0]) == bool(left)
+
+
+def test_what_is_disabled_waits_for_no_approval(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    asked = write(project / ".mcp.json", servers(x="theirs", y="theirs"))
+    off = write(project / "local.json", {"mcpServers": {"x": {"disabled": True}, "y": {"disabled": True}}})
+    user = write(tmp_path / "home.json", servers(x="mine"))
+    found = read_configs([user, asked, off], project=project)
+    assert (started(found), found.pending) == ({"x": "mine"}, [])
+    assert (started(read_configs([asked, off], project=project, approve=lambda config: True))) == {}
+
+
+@pytest.mark.parametrize("name", [".mcp.json", ".MCP.json"])
+def test_a_projects_file_is_known_by_its_name_and_behind_a_link(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / "elsewhere" / name, servers(x="theirs"))
+    (tmp_path / "link.json").symlink_to(path)
+    for given_path in (path, tmp_path / "link.json"):
+        assert started(read_configs([given_path], project=tmp_path / "project")) == {}
+
+
+def test_what_is_no_file_neither_hangs_nor_floods(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    with (tmp_path / "huge.json").open("wb") as file:
+        file.truncate(2**33)
+    (tmp_path / "circle.json").symlink_to(tmp_path / "circle.json")
+    odd = ["pipe.json", "zero.json", "huge.json", "circle.json", "nu\0ll.json"]
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    paths = [tmp_path / name for name in (".", *odd)] + [write(tmp_path / "good.json", servers(x="1"))]
+    result: list[Any] = []
+    reader = threading.Thread(target=lambda: result.append(read_configs(paths)), daemon=True)
+    reader.start()
+    reader.join(20)  # a hang guard
+    [found] = result
+    assert started(found) == {"x": "1"}
+    assert len(found.notes) == 6
+    assert [note for note in found.notes if "no regular file" in note] == [
+        f"{name} was skipped: it is no regular file" for name in odd[:2]
+    ]
+    assert before == (len(os.listdir("/proc/self/fd")) if before else 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"mcpServers": None}, "mcpServers is no object"),
+        ({"mcpservers": {"x": {"command": "c"}}}, "has its servers under 'mcpservers'"),
+        ({"mcp_servers": {"x": {"command": "c"}}}, "has its servers under 'mcp_servers'"),
+        ({"servers": {"x": {"command": "c"}}, "inputs": []}, "has its servers under 'servers': none is read."),
+        ({"servers": None}, "has its servers under 'servers'"),
+        ({"x": {"cmd": "c"}}, "'x' in mcp.json was skipped: it needs a name and a command"),
+        ({"x": {"args": []}, "theme": "dark"}, "'x' in mcp.json was skipped: it needs a name and a command"),
+        ({"x": {"type": "http", "url": "http://h"}}, "'x' in mcp.json was skipped: it has a url"),
+        ({"x": {"disabled": True, "command": "c"}}, "it is disabled"),
+        ({"x": {"disabled": True}}, "it is disabled"),
+    ],
+    ids=range(10),
+)
+def test_a_file_that_names_no_server_says_why(tmp_path: Path, content: Any, says: str) -> None:
+    found = read_configs([write(tmp_path / "mcp.json", content)], project=tmp_path / "project")
+    assert (found.servers, found.pending, len(found.notes)) == ([], [], 1)
+    assert says in found.notes[0]
 
 
 def test_a_projects_servers_wait(tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ def test_a_part(part: Any, text: str) -> None:
         (
             {"content": [], "structuredContent": {"a": 1}, "isError": True},
             False,
-            "The tool failed and did not say why.",
+            '{"a":1}',
         ),
         ({"content": []}, True, "The tool ran and returned nothing."),
         ({"toolResult": 5, "_meta": {}}, True, '{"toolResult":5}'),
-        ({"content": "words"}, True, '{"content":"words"}'),
+        ({"content": "words"}, True, "words"),
         ({"content": [], "isError": "yes"}, True, "The tool ran and returned nothing."),
         (None, True, "null"),
         ([1], True, "[1]"),
@@ -67,6 +67,59 @@ def test_a_part(part: Any, text: str) -> None:
 )
 def test_a_result(result: Any, ok: bool, text: str) -> None:
     assert read_result(result) == McpResult(ok, text, result)
+
+
+NO_TABLE = {"error": "no such table"}
+TEXT = {"type": "text", "text": "no such table"}
+RESOURCE = {"type": "resource", "resource": {"uri": "f:///log", "text": "no such table"}}
+PICTURE = "[image: image/png, 4,033 bytes]"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ({}, "The tool failed and did not say why."),
+        ({"content": None, "structuredContent": {}, "error": ""}, "The tool failed and did not say why."),
+        ({"structuredContent": NO_TABLE}, '{"error":"no such table"}'),
+        ({"content": [], "structuredContent": NO_TABLE}, '{"error":"no such table"}'),
+        ({"content": [], "structuredContent": "no such table"}, "no such table"),
+        ({"content": [{"type": "text", "text": " "}], "structuredContent": NO_TABLE}, ' \n{"error":"no such table"}'),
+        ({"content": "no such table"}, "no such table"),
+        ({"content": TEXT}, "no such table"),
+        ({"content": [IMAGE, TEXT]}, f"{PICTURE}\nno such table"),
+        ({"content": [IMAGE], "structuredContent": NO_TABLE}, f'{PICTURE}\n{{"error":"no such table"}}'),
+        ({"content": [RESOURCE], "structuredContent": NO_TABLE}, "[resource: f:///log]\nno such table"),
+        ({"error": "no such table"}, "no such table"),
+        ({"error": {"code": 7, "message": "no"}}, '{"code":7,"message":"no"}'),
+        ({"content": [TEXT], "error": "no such table"}, "no such table"),
+        ({"content": [IMAGE], "error": "no such table"}, f"{PICTURE}\nno such table"),
+        ({"content": [{"type": "text", "text": "It failed."}], "error": "no such table"}, "It failed.\nno such table"),
+        ({"content": [], "message": "no such table", "_meta": {"n": 1}}, '{"message":"no such table"}'),
+    ],
+    ids=range(17),
+)
+@pytest.mark.parametrize("yes", [True, 1, "true", "True"], ids=repr)
+def test_no_explanation_of_a_failure_is_lost(said: dict[str, Any], text: str, yes: Any) -> None:
+    result = {**said, "isError": yes}
+    assert read_result(result) == McpResult(False, text, result)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [IMAGE], "structuredContent": {"a": 1}}, f'{PICTURE}\n{{"a":1}}'),
+        ({"content": [IMAGE], "structuredContent": None}, PICTURE),
+        ({"content": [IMAGE], "structuredContent": {}}, PICTURE),
+        ({"content": [IMAGE, TEXT], "structuredContent": {"a": 1}}, f"{PICTURE}\nno such table"),
+        ({"content": [], "structuredContent": None}, "The tool ran and returned nothing."),
+        ({"content": [], "error": "rate limited"}, "rate limited"),
+        ({"content": [TEXT], "isError": "false"}, "no such table"),
+        ({"content": [TEXT], "isError": 0}, "no such table"),
+    ],
+    ids=range(8),
+)
+def test_what_no_text_says_stands_beside_the_rest(result: dict[str, Any], text: str) -> None:
+    assert read_result(result) == McpResult(True, text, result)
 
 
 def test_a_failure_is_what_its_text_says() -> None:

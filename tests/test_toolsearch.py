@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import json_values
 
+from agentlab.disclosure import Catalog
+from agentlab.errors import AgentLabError
 from agentlab.tools import Tool
 from agentlab.toolsearch import QUERY_CHARS, ToolIndex, summary, terms
 
@@ -150,3 +152,11 @@ def test_summaries_are_one_short_line() -> None:
 def test_hits_draw_themselves_and_escape() -> None:
     drawn = ToolIndex([make("tool", "<script>alert(1)</script>")]).search("script")._repr_html_()
     assert "<script>" not in drawn and "&lt;script&gt;" in drawn
+
+
+@pytest.mark.parametrize("query", [None, 7, b"mail", ["mail"]])
+def test_what_is_no_text_finds_nothing_and_says_so(query: Any) -> None:
+    with pytest.raises(AgentLabError, match="must be text"):
+        index(OFFICE).search(query)
+    with pytest.raises(AgentLabError, match="must be text"):
+        Catalog([], []).search(query)

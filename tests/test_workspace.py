@@ -501,7 +501,7 @@ def test_what_was_written_can_be_read(content: str) -> None:
 
 
 def test_a_lone_surrogate_cannot_be_written_and_keeps_nothing_else_from_it(space: Workspace) -> None:
-    assert use(space, "write_file", path="f", content="a\ud800b").output == "Created f: 1 lines, 5 bytes."
+    assert use(space, "write_file", path="f", content="a\ud800b").output == "Created f: 1 line, 5 bytes."
     assert (space.root / "f").read_bytes() == "a\ufffdb".encode()
 
 

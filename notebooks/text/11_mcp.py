@@ -17,7 +17,8 @@
 # %% [markdown]
 # # MCP: tools that are other programs
 #
-# ← [Many tools](10_disclosure.ipynb) · modules: `jsonrpc`, `mcplink`, `mcpclient`, `mcp`, `mcpconfig`
+# ← [Many tools](10_disclosure.ipynb) · modules: `jsonrpc`, `childpipe`, `mcplink`, `mcpclient`, `mcpresult`, `mcp`,
+# `mcpconfig`
 #
 # **The problem.** Somebody else wrote the tool, in another language, so it runs as another program. MCP is how you talk
 # to it: JSON, one message a line, over stdin and stdout. And the other side is software too: it prints banners, asks
@@ -287,6 +288,9 @@ draw.table(rows, head=("server", "messages", "ignored", "tools", "the call", "fi
 # No fault reaches the loop as an exception, none hangs, and what failed says so. *Effects are unknown* is
 # the honest word for a call that got no answer: the mail may have been sent.
 #
+# A call that is slow on purpose reports **progress**, and each report gives it more time. But a server that is stuck may
+# report for ever. So only a number that grows counts, and after ten times the limit the call ends in any case.
+#
 # ## In the loop
 #
 # **Names.** A chat API refuses a whole request for one name with a dot in it. So names are made fit, and a table, never
@@ -476,7 +480,9 @@ turn = await stream(check.read_lines.turn(check.read_lines.solution))
 # <details><summary>An answer</summary>
 #
 # No. The call worked, and the tool says that *it* failed: its text is for the model, which may correct its arguments. A
-# JSON-RPC error means that there was no call. Both come to the model as a failed result; neither ends the connection.
+# JSON-RPC error should mean that there was no call: no such tool, wrong arguments. But some servers report an exception
+# in a tool's body this way too, so something may have happened before it. Both come to the model as a failed result;
+# neither ends the connection.
 #
 # </details>
 #
@@ -488,7 +494,7 @@ turn = await stream(check.read_lines.turn(check.read_lines.solution))
 #
 # 1. **Why stdio?** Nothing to configure: no port, no discovery, and the server lives as long as its client. When it
 #    ends, every request that waits fails at once. (True of the direct child. What `npx` starts is a grandchild, so
-#    the client ends the whole session.)
+#    the client ends the whole process session.)
 # 2. **Why `mcp__server__tool`?** Two servers may have a tool of one name, and a person sees where a tool comes from. The
 #    seed also routes by the name, and splits it. Here a table does: a server may be called `my__srv`.
 # 3. **Why 15 seconds?** Many servers are started by `npx`, and the first time it downloads them: 3 to 8 seconds. After

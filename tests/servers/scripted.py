@@ -42,8 +42,14 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
             "": {"tools": [schema("a"), schema("b")], "nextCursor": "p2"},
             "p2": {"tools": [schema("c")], "nextCursor": None},
         }[cursor]
+    if MODE in ("late-page", "bad-page", "page-crash"):
+        return {"tools": [schema("a"), schema("b")], "nextCursor": "x"}
     if MODE == "circle":
         return {"tools": [schema(f"t{cursor}")], "nextCursor": {"": "1", "1": "2", "2": "1"}[cursor]}
+    if MODE == "same":
+        return {"tools": [schema("a"), schema("b")], "nextCursor": "x"}
+    if MODE == "cursor":
+        return {"tools": [schema("a")], "nextCursor": json.loads(EXTRA[0])}
     if MODE == "names":
         return {"tools": [schema(name) for name in json.loads(EXTRA[0])]}
     if MODE == "odd-tools":
@@ -85,8 +91,9 @@ def call(id: Any, params: dict[str, Any]) -> None:
         send(id=id, result=text("changed"))
     elif name == "progress":
         for step in range(int(arguments["steps"])):
-            send(method="notifications/progress", params={"progressToken": token, "progress": step, "message": "on"})
-            time.sleep(0.1)
+            done = step * arguments.get("grows", 1)
+            send(method="notifications/progress", params={"progressToken": token, "progress": done, "message": "on"})
+            time.sleep(arguments.get("pause_s", 0.1))
         send(id=id, result=text("done"))
     elif name == "env":
         send(id=id, result=text(json.dumps(dict(os.environ))))
@@ -102,9 +109,13 @@ def call(id: Any, params: dict[str, Any]) -> None:
             send(id=number if number % 2 else f"{number}", method=method)
         send(id=id, result=text("asked"))
     elif name == "flood":
-        for number in range(60_000):
-            send(id=f"f{number}", method="ping")
+        for number in range(4_000):
+            send(id=f"{number:01000}", method="ping")
         send(id=id, result=text("flooded"))
+    elif name == "ask-without-id":
+        for number in (None, True, [1], 1.5):
+            send(id=number, method="sampling/createMessage")
+        send(id=id, result=text("asked"))
     elif name == "stderr":
         sys.stderr.write("x" * 256_000)
         sys.stderr.flush()
@@ -157,7 +168,12 @@ def main() -> None:
                 },
             )
         elif method == "tools/list" and MODE == "no-tools":
-            send(id=id, error={"code": -32601, "message": "Method not found"})
+            send(id=id, error={"code": json.loads(EXTRA[0]), "message": "Method not found"})
+        elif method == "tools/list" and MODE in ("late-page", "bad-page", "page-crash") and params.get("cursor"):
+            if MODE == "bad-page":
+                send(id=id, error={"code": -32602, "message": "bad cursor"})
+            if MODE == "page-crash":
+                os._exit(5)
         elif method == "tools/list" and MODE == "list-once" and changed:
             continue
         elif method == "tools/list":
