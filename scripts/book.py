@@ -158,9 +158,9 @@ def unfit(notebook: NotebookNode) -> list[str]:
 def run(notebook: NotebookNode, folder: Path) -> str | None:
     """Run every cell in a fresh kernel, in place, with `folder` as working directory. Returns what went wrong.
 
-    The kernel sees none of the AGENT_... variables: saved outputs are those of a reader without a key.
+    The kernel sees none of the AGENT_... and AGENTLAB_... variables: saved outputs are those of a new reader.
     """
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("AGENT_")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("AGENT_", "AGENTLAB_"))}
     client = NotebookClient(
         notebook,
         timeout=CELL_SECONDS,

@@ -53,6 +53,7 @@ def main() -> int:
         print(f"agentlab: {why}", file=sys.stderr)
         return 1
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel wins over one in the home folder
+    os.environ.setdefault("AGENTLAB_PROGRESS", str(ROOT / ".agentlab/progress.json"))  # of check.progress()
     os.chdir(ROOT)
     os.execv(sys.executable, command(port, *options))
 

@@ -2,6 +2,7 @@
 
 `check.assembler(MyAssembler)` says what passes, what fails and why, and then lets the class run an agent.
 `check.assembler.hint(1)` gives a hint; `check.assembler.turn(MyAssembler)` is that agent's turn, to watch.
+`check.progress()` is a table of what has been tried and solved.
 """
 
 from agentlab.check.agent_wiring import wiring
@@ -25,6 +26,7 @@ from agentlab.check.layers_spill import when_to_spill
 from agentlab.check.loop import list_dir
 from agentlab.check.mcp import answer_ping
 from agentlab.check.mcp_lines import read_lines
+from agentlab.check.progress import Progress, progress
 from agentlab.check.report import Exercise, Finding, Hint, Live, Report
 from agentlab.check.sessions import usage_once
 from agentlab.check.spill import tail_excerpt
@@ -34,9 +36,9 @@ from agentlab.check.surface import prune
 from agentlab.check.surface_cut import cut
 
 __all__ = [
-    "Exercise", "Finding", "Hint", "Live", "Report",
+    "Exercise", "Finding", "Hint", "Live", "Progress", "Report",
     "answer_ping", "assembler", "broken_chain", "collector", "compacted_event", "culprit", "cut", "ledger", "list_dir",
-    "micro", "prune", "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "snip", "split_index",
-    "stable_summary", "steering", "tail_excerpt", "target_permission", "threshold", "usage_once",
+    "micro", "progress", "prune", "read_lines", "repair", "replay", "resolve_tools", "rolling_summary", "snip",
+    "split_index", "stable_summary", "steering", "tail_excerpt", "target_permission", "threshold", "usage_once",
     "when_to_spill", "wiring", "wording",
 ]  # fmt: skip

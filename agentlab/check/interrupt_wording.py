@@ -16,6 +16,7 @@ from agentlab.check.report import Exercise, Finding, Live
 from agentlab.errors import AgentLabError
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, tool, user
+from agentlab.pairing import INTERRUPT_NOTE
 from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
@@ -139,4 +140,6 @@ def live(answer: Any) -> Live:
     return Live(came.passed, came.said + more, came.history) if came.passed else came
 
 
-wording = Exercise("wording", judge=judge, turn=turn, live=live, hints=HINTS, solution=NOTE)
+SHOWN = (INTERRUPT_NOTE, "调用开始之前，用户中断了本轮：该工具没有运行。这不是错误，需要时可以再次调用。")
+
+wording = Exercise("wording", judge=judge, turn=turn, live=live, hints=HINTS, solution=NOTE, shown=SHOWN)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab import draw
+from agentlab.check.progress import note
 from agentlab.draw.base import MONO, SMALL, count, visible
 from agentlab.errors import AgentLabError
 from agentlab.loop import Turn
@@ -143,7 +144,8 @@ class Exercise:
     """One exercise: call it with an answer to check it.
 
     `judge(answer)` gives the findings of the cases, `turn(answer)` an agent's turn that runs with the answer in it, and
-    `live(answer)` what came of such a turn. `solution` is one right answer.
+    `live(answer)` what came of such a turn. `solution` is one right answer. `shown` are others that the chapter gives
+    away: checking those is no progress.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Exercise:
         live: Callable[[Any], Live],
         hints: Sequence[str],
         solution: Any,
+        shown: Sequence[Any] = (),
     ) -> None:
         self.name = name
         self.turn = turn
@@ -162,10 +165,14 @@ class Exercise:
         self._judge = judge
         self._live = live
         self._hints = tuple(hints)
+        self._shown = (solution, *shown)
 
     def __call__(self, answer: Any) -> Report:
-        """Check an answer: every case, then the live loop."""
-        return Report(self.name, tuple(self._judge(answer)), self._live(answer))
+        """Check an answer: every case, then the live loop. An answer that is the reader's own is noted as progress."""
+        report = Report(self.name, tuple(self._judge(answer)), self._live(answer))
+        if not any(answer is each or (isinstance(answer, str) and answer == each) for each in self._shown):
+            note(self.name, report.passed)
+        return report
 
     def hint(self, number: int) -> Hint:
         """The hint of this number, from 1. Raises AgentLabError when there is none."""

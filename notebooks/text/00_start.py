@@ -25,9 +25,16 @@
 #
 # **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things. Nothing can break for good. (A cell
 # may `await`; in a script of your own, put the same lines into an `async def` and run it with `asyncio.run`.)
+#
+# **Contents:** [01 The loop](01_loop.ipynb) · [02 Tool output](02_spill.ipynb) · [03 The stream](03_stream.ipynb) ·
+# [04 Interrupt](04_interrupt.ipynb) · [05 Compaction](05_compaction.ipynb) · [06 The prompt cache](06_cache.ipynb) ·
+# [07 Layers](07_layers.ipynb) · [08 The journal](08_journal.ipynb) · [09 The surface](09_surface.ipynb) ·
+# [10 Many tools](10_disclosure.ipynb) · [11 MCP](11_mcp.ipynb) · [12 The whole agent](12_agent.ipynb) ·
+# [13 Your sessions](13_your_sessions.ipynb). Words that are new to you stand in the [glossary](../docs/GLOSSARY.md),
+# and messages that stop you in [TROUBLESHOOTING](../TROUBLESHOOTING.md).
 
 # %%
-from agentlab import draw, pairing
+from agentlab import check, draw, pairing
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, user
 from agentlab.provider import ChatClient, ProviderRefused
@@ -184,6 +191,14 @@ print("broken rules in the history:", pairing.problems(turn.history))
 # | a model to talk to | `provider`, `simulator` | you learn with a bill | |
 #
 # Every module stands alone: `from agentlab import pairing` works in your own agent, too.
+#
+# ## How far you are
+#
+# Every chapter ends with exercises that check themselves, and `make lab` remembers what you have tried and solved. Come
+# back to this cell and run it again. (Opening a solution is fine, and does not count.)
+
+# %%
+check.progress()
 
 # %% [markdown]
 # ## Go live
