@@ -208,8 +208,9 @@ class Compactor:
     async def compact_now(self, *, retain_tokens: int = 0, stop: Stop | None = None) -> Checkpoint | None:
         """Make a checkpoint of all but the last `retain_tokens` at once, while the session is idle; prunes nothing.
 
-        None when there is nothing to do. Raises CheckpointError with its `cause` when it cannot be done; all is as it
-        was then. Raises StopRequested when Stop is pressed meanwhile.
+        None when there is nothing to do. A summariser that rests after failures is asked too. Raises CheckpointError
+        with its `cause` when it cannot be done; all is as it was then. Raises StopRequested when Stop is pressed
+        meanwhile.
         """
         return await self._by_hand(lambda: self._pick(retain_tokens), stop)
 
@@ -235,7 +236,7 @@ class Compactor:
         if self._lock.locked():
             raise CheckpointError("A compaction is running already: wait for its end.", "busy")
         async with self._lock:
-            return next(iter(await self._checkpoint(pick(), stop)), None)
+            return next(iter(await self._checkpoint(pick(), stop, asked=True)), None)
 
     def _budgets(self, retries: int) -> list[int]:
         """The retention budget of each round: the whole of it first, then less, and nothing in the last."""
@@ -263,8 +264,11 @@ class Compactor:
         picked = _range(nodes, _first(nodes), cut)
         return picked if len(picked) > 1 else []
 
-    async def _checkpoint(self, picked: list[Node], stop: Stop | None) -> list[Checkpoint]:
-        """Replace these nodes by one; nothing for none, or when they hold nothing but checkpoints."""
+    async def _checkpoint(self, picked: list[Node], stop: Stop | None, *, asked: bool = False) -> list[Checkpoint]:
+        """Replace these nodes by one; nothing for none, or when they hold nothing but checkpoints.
+
+        `asked`: a person wants it, so a summariser that rests after failures is asked all the same.
+        """
         old = [message for _, message in picked]
         fresh = [message for message in old if message.get("origin") != "compaction"]
         if not fresh:
@@ -278,10 +282,21 @@ class Compactor:
             goal=self._goal,
             max_chars=min(200_000, self.limits.context_window // 2),
         )
-        room = text_size(old) - (len(words[0]) if words else 0)
-        verdict = await ask(self._summarize, text, room, timeout_s=self._timeout_s, stop=stop, breaker=self._breaker)
+        size, quoted = text_size(old), len(words[0]) if words else 0
+        if quoted >= size:
+            raise CheckpointError(
+                f"A person's last words stay word for word, and these {size} characters are nothing else: there is "
+                "nothing to summarise. The view stays as it was.",
+                "summary",
+            )
+        breaker = None if asked else self._breaker
+        room = size - quoted
+        verdict = await ask(self._summarize, text, room, timeout_s=self._timeout_s, stop=stop, breaker=breaker)
+        if asked:
+            self._breaker.record(ok=verdict.ok)
         if not verdict:
-            raise CheckpointError(f"{verdict.reason} The view stays as it was.", "summary")
+            beside = f" Beside it {quoted} characters, a person's last words, would have stayed." if quoted else ""
+            raise CheckpointError(f"{verdict.reason}{beside} The view stays as it was.", "summary")
         node = checkpoint_node(verdict.text, dropped=len(old), words=words)
         seq = self._replace(source, node, view)
         before = self.estimate(old)

@@ -8,7 +8,7 @@
 
 A snapshot that is written again at every change is gone when the power fails half-way. Here bytes that are in the file
 are never changed, and everything else is worked out from them. Reading takes no lock. The first append takes it, and
-`close` or the end of the process gives it back.
+`close` or the end of the process gives it back, also while a child that was forked off lives on.
 
 Durability is a choice. `"flush"`: what append acknowledged survives the end of this process, kill -9 included.
 `"sync"`: it survives a power failure too, as far as the disk keeps its word; threads that append at once share one
@@ -68,7 +68,8 @@ class Journal:
         durability: Durability = "flush",
         secrets: Iterable[str] | None = None,
     ) -> Journal:
-        """Start a session in the folder `root`, which is made for its owner only if it is not there.
+        """Start a session in the folder `root`. If it is not there it is made, for its owner only; one that is there
+        stays as it is, with whatever rights it has. The file is its owner's in any case.
 
         `meta` is frozen in the first line: the model and its settings above all, so that the session goes on with them
         and not with the defaults of the day. `id` is random by default. `clock` gives seconds since the epoch.
@@ -116,11 +117,13 @@ class Journal:
     def append(self, event: Event) -> int:
         """Write one event down and return its sequence number, as soon as it is as durable as was promised.
 
-        `seq` and `ts` are the journal's own and cannot be given. Raises AgentLabError for an event without a type, or
-        one of a known type that lacks what it needs; JournalBusy when somebody else is writing; JournalError when the
-        disk is full or fails. Nothing is acknowledged then, nothing before is lost, and the next append may succeed.
+        `seq` and `ts` are the journal's own and cannot be given. When something else breaks this off, Ctrl+C say, the
+        event may be in the file or not; its number is never given out again. Raises AgentLabError for an event without
+        a type, or one of a known type that lacks what it needs; JournalBusy when somebody else is writing; JournalError
+        when the disk is full or fails. Nothing is acknowledged then, nothing before is lost, and the next append may
+        succeed.
         """
-        event = _checked(event)
+        _check(event)
         with self._mutex:
             file = self._writer()
             seq = file.next_seq
@@ -135,13 +138,16 @@ class Journal:
         All are checked before the first is written. When a write fails, those before it are in the file, but none is
         acknowledged. Raises as `append` does.
         """
-        ready = [_checked(event) for event in events]
+        ready = list(events)
+        for event in ready:
+            _check(event)
         seqs, size = [], 0
         with self._mutex:
             file = self._writer()
             for event in ready:
-                seqs.append(file.next_seq)
-                size = file.write(self._line(file.next_seq, event))
+                seq = file.next_seq
+                size = file.write(self._line(seq, event))
+                seqs.append(seq)
         if self.durability == "sync" and seqs:
             file.sync(size)
         return seqs
@@ -156,7 +162,9 @@ class Journal:
         return self._file
 
     def _line(self, seq: int, event: Event) -> bytes:
-        return safe_line({"seq": seq, "ts": self._clock(), **event}, self._secrets)
+        record = {"seq": seq, "ts": None, **event}
+        record["seq"], record["ts"] = seq, self._clock()
+        return safe_line(record, self._secrets)
 
     def close(self) -> None:
         """Give the lock back; with `"sync"` all is on the disk then. A later append takes the lock again."""
@@ -185,8 +193,9 @@ def fork(
     """A new session beside this one: its events up to and with number `seq`, and nothing that came later.
 
     Replaying it gives what replaying that part of the original gives, so a summary goes or stays by itself. Numbers and
-    times stay; broken lines are left behind. `parent` in its meta names the original and the cut. The new file is
-    complete or not there. Raises AgentLabError when no event has that number.
+    times stay; broken lines are left behind. `parent` in its meta names the original and the cut; where number 1 of the
+    original is something else than its first record, there is no place for that. The new file is complete or not there.
+    Raises AgentLabError when no event has that number.
     """
     branch = Journal(
         _path(journal.path.parent, uuid.uuid4().hex if id is None else id),
@@ -208,9 +217,10 @@ def _cut(journal: Journal, seq: int, branch: Journal) -> Iterator[bytes]:
             number += 1
             continue
         number = seq_of(event, number + 1)
-        if event.get("type") == "session_meta" and not opened and not fault(event):
-            event = {**event, "meta": {**event["meta"], "parent": parent}}
-        elif not opened:  # the original's first line is lost
+        if not opened and event.get("type") == "session_meta":
+            meta = {} if fault(event) else event["meta"]
+            event = {**event, "meta": {**meta, "parent": parent}}
+        elif not opened and number > 1:  # the original's first line is lost
             yield branch._line(1, {"type": "session_meta", "meta": {"parent": parent}})
         opened = True
         yield safe_line({**event, "seq": number}, branch._secrets)
@@ -219,17 +229,16 @@ def _cut(journal: Journal, seq: int, branch: Journal) -> Iterator[bytes]:
     raise JournalError(f"Session {journal.id!r} has no event number {seq}: nothing was made. Its last one is {number}.")
 
 
-def _checked(event: Event) -> Event:
+def _check(event: Event) -> None:
     kind = event.get("type") if isinstance(event, dict) else None
+    if kind == "message" and type(event.get("message")) is dict:  # nearly all of them
+        return
     if not isinstance(kind, str) or not kind:
         raise AgentLabError("An event is a dict with a `type`, such as {'type': 'message', 'message': {...}}.")
     if kind in ("broken", "session_meta"):
         raise AgentLabError(f"{kind!r} is not for appending: it is how a journal tells of a broken line, or begins.")
     if lacks := fault(event):
         raise AgentLabError(f"A {kind!r} event needs {lacks}. Nothing was written.")
-    if "seq" in event or "ts" in event:
-        return {name: value for name, value in event.items() if name not in ("seq", "ts")}
-    return event
 
 
 def _path(root: str | Path, id: str) -> Path:

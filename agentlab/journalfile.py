@@ -5,7 +5,8 @@
 
 Bytes that are in the file are never changed and never cut. A torn record at the end gets a newline before the next one
 is written, and then is one broken line; a whole record that only lacks its newline is saved by the same byte. A
-broken line uses up one sequence number, so that no number is ever given out twice.
+broken line uses up one sequence number, so that no number is ever given out twice. Whatever breaks off a write, Ctrl+C
+too, the end of the file is looked at again before the next one: it alone knows what got there.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ except ImportError:  # emscripten
 ID = re.compile(r"[A-Za-z0-9_-]{1,128}")  # of a session: the whole of it must match
 MAX_SEQ = 2**53 - 1  # what every JSON reader can hold
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
+_SIZE, _SEQ = 0, 2
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BLANK = b"\0 \t\r\n"
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
@@ -78,26 +80,33 @@ def encode(record: dict[str, Any]) -> bytes:
             raise JournalError(f"This event cannot be written as JSON ({error}): nothing was written.") from None
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read(path: Path, *, start: int = 0) -> Iterator[dict[str, Any]]:
     """The records of a file in their order, one line in memory at a time. Blank lines and runs of NUL are left out.
 
-    What a line holds beside whole records comes as `{"type": "broken", "line": n}`, n counted from 1.
+    What a line holds beside whole records comes as `{"type": "broken", "line": n}`, n counted from 1. Reading begins at
+    byte `start`, and so does the counting.
     Raises JournalError when the file is not there, is no regular file, or cannot be read.
     """
     try:
         with open(path, "rb", buffering=1 << 16, opener=_no_link) as file:
             _require_file(file.fileno(), path)
-            for number, line in enumerate(file, 1):
-                try:
-                    record = jsonio.loads(line)
-                except ValueError:
-                    record = None
-                if type(record) is dict:
-                    yield record
-                else:
-                    yield from _salvage(line, number)
+            file.seek(start)
+            yield from records(file)
     except OSError as error:
         raise _failed("read", path, error) from None
+
+
+def records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """What `read` gives, for lines that are at hand."""
+    for number, line in enumerate(lines, 1):
+        try:
+            record = jsonio.loads(line)
+        except ValueError:
+            record = None
+        if type(record) is dict:
+            yield record
+        else:
+            yield from _salvage(line, number)
 
 
 def _salvage(line: bytes, number: int) -> Iterator[dict[str, Any]]:
@@ -142,21 +151,26 @@ class Appender:
             self._lock()
             self._fd = self._file.fileno()
             _require_file(self._fd, path)
-            self.next_seq = 1
-            for record in read(path):  # one that is broken has no number, and uses up one
-                self.next_seq = max(self.next_seq, seq_of(record, self.next_seq) + 1)
-            self._settle()
+            self._end = (0, False, 1)  # the file's size, whether its last line is torn, the next number: all known once
+            self._look()
         except BaseException:
             self._file.close()
             raise
         self._syncing = Lock()
-        self._synced = self._size
+        self._synced = self._end[_SIZE]
         self._lost = 0
 
     @property
     def inherited(self) -> bool:
         """Whether this process is a child that was forked off the writer."""
         return self._forks != _forks
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next record. Raises JournalError when the file has to be looked at and cannot be."""
+        if not self._sure:
+            self._look()
+        return self._end[_SEQ]
 
     def _lock(self) -> None:
         if fcntl is not None:
@@ -170,32 +184,40 @@ class Appender:
         if not os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self.path)):
             raise JournalError(f"Session {self.path.stem!r} was replaced while it was opened. Open it again.")
 
-    def _settle(self) -> None:
-        """Look at the end of the file: its size, and whether it is torn."""
-        self._size = os.fstat(self._fd).st_size
-        self._torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
+    def _look(self) -> None:
+        """Take in what stands behind the end that is known: its size, its numbers, and whether it is torn."""
+        self._sure = False
+        known, _, seq = self._end
+        try:
+            for record in read(self.path, start=known):  # one that is broken has no number, and uses up one
+                seq = max(seq, seq_of(record, seq) + 1)
+            size = os.fstat(self._fd).st_size
+            torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+        except OSError as error:
+            raise _failed("read", self.path, error) from None
+        self._end = (size, torn, seq)
+        self._sure = True
 
     def write(self, line: bytes) -> int:
         """Write one line, which uses up `next_seq`, and return the file's size. It survives this process, no power cut.
 
         Raises JournalError when the disk takes none of it, or only a part: that part is closed off by the next write.
         """
-        data = b"\n" + line if self._torn else line
-        written, error = 0, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if not self._sure:
+            self._look()
+        size, torn, seq = self._end
+        data = b"\n" + line if torn else line
+        self._sure = False  # until all is done: what comes between may be Ctrl+C
         try:
             written = os.write(self._fd, data)
-        except OSError as failure:
-            error = failure
-        if written == len(data):
-            self._size += written
-            self._torn = False
-            self.next_seq += 1
-            return self._size
-        begun = written > len(data) - len(line)
-        with suppress(OSError):
-            self._settle()
-        self.next_seq += begun
-        raise _failed("written to", self.path, error)
+        except OSError as error:
+            raise _failed("written to", self.path, error) from None
+        if written < len(data):
+            raise _failed("written to", self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        size += written
+        self._end = (size, False, seq + 1)
+        self._sure = True
+        return size
 
     def sync(self, size: int) -> None:
         """Return when the first `size` bytes are on the disk. Threads that wait share one fdatasync (group commit).
@@ -205,7 +227,7 @@ class Appender:
         with self._syncing:
             if self._synced >= size:
                 return
-            ready = self._size
+            ready = self._end[_SIZE]
             try:
                 if size <= self._lost:
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -216,12 +238,17 @@ class Appender:
             self._synced = ready
 
     def close(self, *, sync: bool = False) -> None:
-        """Let go of the file and its lock, with all of it on the disk if asked. Raises as `sync` does, but lets go."""
+        """Let go of the file and its lock, with all of it on the disk if asked. Raises as `sync` does, but lets go.
+
+        The lock is given back by name: closing alone would leave it with every child that was forked off meanwhile.
+        """
         try:
             if sync:
-                self.sync(self._size)
+                self.sync(self._end[_SIZE])
         finally:
             with self._syncing:
+                if fcntl is not None and not self.inherited and not self._file.closed:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
                 self._file.close()
 
 

@@ -80,15 +80,15 @@ def inside(folder: str | Path, *, root: str | Path, argument: str = "path") -> C
 
 @dataclass(frozen=True)
 class Policy:
-    """The first rule that matches decides; then `default`; without one: reading is allowed, the rest asks.
+    """The first rule that matches decides; then `default`; without one (None): reading is allowed, the rest asks.
 
     `rules` are `Rule`s, or for short a dict from tool names (or patterns) to verdicts: `{"run_*": "deny"}`.
-    `ask` puts the question to a person and returns True for yes. Without it every question is answered no.
+    `ask` puts the question to a person and returns True for yes; async or not. Without it the answer is always no.
     """
 
     rules: Sequence[Rule] | Mapping[str, Verdict] = ()
     default: Verdict | None = None
-    ask: Callable[[Subject, dict[str, Any]], Awaitable[bool]] | None = None
+    ask: Callable[[Subject, dict[str, Any]], Awaitable[bool] | bool] | None = None
 
     def judge(self, tool: Subject, input: dict[str, Any]) -> Verdict:
         """The verdict for one call. A rule that raises, or gives no known verdict, means deny."""
@@ -96,11 +96,12 @@ class Policy:
             rules = self.rules
             if isinstance(rules, Mapping):
                 rules = [Rule(verdict, tool=name) for name, verdict in rules.items()]
-            verdict = next((rule.verdict for rule in rules if rule.matches(tool, input)), self.default)
-            verdict = verdict or ("allow" if tool.read_only else "ask")
+            usual: Verdict = "allow" if tool.read_only else "ask"
+            default = usual if self.default is None else self.default
+            verdict = next((rule.verdict for rule in rules if rule.matches(tool, input)), default)
+            return verdict if verdict in ("allow", "ask") else "deny"
         except Exception:
             return "deny"
-        return verdict if verdict in ("allow", "ask") else "deny"
 
     async def permits(self, tool: Subject, input: dict[str, Any]) -> bool:
         """The verdict, with the question asked where one is due. No answer, or an error, means no."""
@@ -108,6 +109,7 @@ class Policy:
             verdict = self.judge(tool, input)
             if verdict != "ask":
                 return verdict == "allow"
-            return self.ask is not None and await self.ask(tool, input) is True
+            answer = self.ask(tool, input) if self.ask else False
+            return (await answer if isinstance(answer, Awaitable) else answer) is True
         except Exception:
             return False

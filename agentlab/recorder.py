@@ -105,13 +105,19 @@ class Recorder:
     def finish(self, history: Sequence[Message]) -> None:
         """Append what reached the turn's history but no hook, when an error or Ctrl+C ended it. Always safe to call.
 
-        That is the half reply that had arrived, results of tools that had ended, and the person's last words.
+        That is the half reply that had arrived, results of tools that had ended, and the person's last words. A call
+        whose result is there has completed; one with a placeholder stays as it was, and replay says that it crashed.
         """
         for message in self._news(history):
             if message.get("role") == "tool":  # a placeholder too: it knows which calls had started
-                if message.get("tool_call_id") in self._open:
-                    self._open.remove(message["tool_call_id"])
-                    self.journal.append({"type": "message", "message": message})
+                id = message.get("tool_call_id")
+                if id in self._open:
+                    self._open.remove(id)
+                    events: list[Event] = [{"type": "message", "message": message}]
+                    if message.get("origin") != "repair":
+                        record = {"message": self._caller, "id": id, "status": "completed"}
+                        events.insert(0, {"type": "tool_call", "record": record})
+                    self.journal.append_all(events)
             elif message.get("role") != "assistant":
                 self._append([message])  # not what the repair put into words
             else:

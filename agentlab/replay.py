@@ -4,7 +4,7 @@
     replace     -> the nodes from `start` to `end` (inclusive) become one, which stands in the place of the first
     rewind      -> all events numbered above `to` are withdrawn: messages, replacements, tool calls, config
     tool_call   -> the newest state of one call, known by (its calling message, its id), since ids recur
-    config      -> a model's settings, whole: no field of the model before it is left
+    config      -> a model's settings, whole: all of meta but what is the session's own, its title and the like
     usage       -> added up; what was withdrawn had been paid for all the same
 
 A node that replaced others may be replaced itself, under its own number or by a range that takes it in. A range that
@@ -15,14 +15,14 @@ only touches it takes all of it in. Where a broken line tore a hole, the rest of
 from __future__ import annotations
 
 import gc
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final, TypeGuard
+from typing import Any, TypeGuard
 
 from agentlab.cacheusage import CacheUsage, total
-from agentlab.journalfile import seq_of
+from agentlab.journalfile import MAX_SEQ
 from agentlab.messages import Message, calls_of
 from agentlab.pairing import repair
 
@@ -32,13 +32,13 @@ CallKey = tuple[int, str]  # the calling message's sequence number, the call's i
 STATES = ("pending_approval", "running", "completed", "rejected", "failed")
 _STARTED = ("running", "completed", "failed")
 _ENVELOPE = ("seq", "ts", "type")
-_MODEL_SETTINGS = frozenset(
+_OWN = frozenset(
     {
-        "model", "base_url", "baseUrl", "api_base", "provider", "dialect", "headers", "context_window", "max_tokens",
-        "max_completion_tokens", "max_output_tokens", "temperature", "top_p", "top_k", "seed", "stop",
-        "reasoning", "reasoning_effort", "thinking", "effort", "verbosity", "compact_percent", "extra_body",
+        "id", "parent", "title", "cwd", "root", "project", "system", "system_prompt", "tools", "tags",
+        "created", "created_at", "createdAt", "updated", "updated_at", "updatedAt",
     }
 )  # fmt: skip
+"""Fields of meta that say what the session is. All others are settings of its model."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Session:
     """A session as its events left it."""
 
     meta: dict[str, Any]
-    """The first record's data, with the settings of the newest `config` in place of the model's first ones."""
+    """The first record's data. The newest `config` has replaced what of it is a model's setting: all but `_OWN`."""
 
     history: list[Message]
     """What the model sees next: the view after `pairing.repair`, so it can be sent."""
@@ -71,9 +71,11 @@ class Session:
         return draw.strip(self.history, fates=fates, caption=caption)._repr_html_()
 
 
-_Node = tuple[int, int, int, Message]  # first and last number of the messages it stands for, its own, the message
-_FIRST: Final = 0
-_LAST: Final = 1
+_Node = tuple[
+    int, int, int, int, Message
+]  # first and last number it stands for, its place, its own number, the message
+_Kept = tuple[int, str, dict[str, Any]]  # number, type, and the event; of a message's event the message alone
+_FIRST, _LAST, _PLACE = map(itemgetter, range(3))
 
 
 def fault(event: Event) -> str | None:
@@ -122,31 +124,31 @@ def replay(events: Iterable[Event]) -> Session:
 
 def _replay(events: Iterable[Event]) -> Session:
     meta: dict[str, Any] | None = None
-    kept: list[tuple[int, Event]] = []
+    kept: list[_Kept] = []
     usages: list[Any] = []
     seq = skipped = 0
+    rewound = False
     for event in events:
         kind = event.get("type")
-        seq = seq_of(event, seq + 1)
-        if kind == "message" and type(event.get("message")) is dict:  # nearly all of them
-            kept.append((seq, event))
+        number = event.get("seq")
+        seq = number if type(number) is int and 0 < number <= MAX_SEQ else seq + 1  # seq_of, without the call
+        if kind == "message" and type(message := event.get("message")) is dict:  # nearly all of them
+            kept.append((seq, kind, message))  # not the event: memory is most of the time that this takes
         elif kind == "broken" or fault(event):
             skipped += 1
         elif kind == "usage":
             usages.append(event["usage"])
         elif kind == "session_meta":
             meta = event["meta"] if meta is None else meta
-        elif kind == "rewind":
-            kept = [(number, it) for number, it in kept if number <= event["to"]]
-        elif kind in ("message", "replace", "tool_call", "config"):
-            kept.append((seq, event))
+        elif kind in ("message", "replace", "tool_call", "config", "rewind"):
+            rewound = rewound or kind == "rewind"
+            kept.append((seq, kind, event))
     view = _View(meta or {})
-    for number, event in kept:
-        kind = event["type"]
+    for seq, kind, event in _standing(kept) if rewound else kept:
         if kind == "message":
-            view.message(number, event["message"])
+            view.message(seq, event)
         elif kind == "replace":
-            view.replace(number, event["start"], event["end"], event["node"])
+            view.replace(seq, event["start"], event["end"], event["node"])
         elif kind == "tool_call":
             view.tool_call(event["record"])
         else:
@@ -154,23 +156,42 @@ def _replay(events: Iterable[Event]) -> Session:
     return view.session(skipped, total(usages))
 
 
+def _standing(kept: list[_Kept]) -> list[_Kept]:
+    """What no later rewind withdraws. Read from the end, the lowest `to` so far decides."""
+    lowest, standing = MAX_SEQ, []
+    for it in reversed(kept):
+        if it[1] == "rewind":
+            lowest = min(lowest, it[2]["to"])
+        elif it[0] <= lowest:
+            standing.append(it)
+    return standing[::-1]
+
+
 class _View:
-    """Nodes in position order, and what else the events leave."""
+    """Nodes, and what else the events leave.
+
+    Nodes that stand for one number and those that stand for a range are kept apart, each list in the order of the
+    numbers. Two ranges never overlap, so what a replacement hits is one slice of either list, also where numbers go
+    back since another program wrote here. The places bring the nodes into the order in which they were said.
+    """
 
     def __init__(self, meta: dict[str, Any]) -> None:
         self.meta = dict(meta)
-        self.nodes: list[_Node] = []
         self.calls: dict[CallKey, dict[str, Any]] = {}
-        self._last = 0
-        self._ascending = True
+        self._single: list[_Node] = []
+        self._wide: list[_Node] = []
+        self._last = self._place = 0
         self._spans: dict[int, tuple[int, int]] = {}  # of each replacement, live or not
         self._callers: dict[str, int] = {}  # call id -> the newest message that made it
 
     def message(self, seq: int, message: Message) -> None:
-        if seq <= self._last:
-            self._ascending = False
-        self._last = seq
-        self.nodes.append((seq, seq, seq, message))
+        self._place += 1
+        node = (seq, seq, self._place, seq, message)
+        if seq > self._last:
+            self._last = seq
+            self._single.append(node)
+        else:
+            insort(self._single, node, key=_FIRST)
         if "tool_calls" in message:
             self._callers |= {call["id"]: seq for call in calls_of(message) if isinstance(call.get("id"), str)}
 
@@ -180,39 +201,34 @@ class _View:
         self.calls[key] = {**self.calls.get(key, {}), **record}
 
     def config(self, event: Event) -> None:
-        settings = event.get("config") or {name: event[name] for name in event if name not in _ENVELOPE}
-        if "model" in settings:
-            self.meta = {name: value for name, value in self.meta.items() if name not in _MODEL_SETTINGS}
+        settings = event.get("config", {name: event[name] for name in event if name not in _ENVELOPE})
+        if not _OWN.issuperset(settings):
+            self.meta = {name: value for name, value in self.meta.items() if name in _OWN}
         self.meta.update(settings)
 
     def replace(self, seq: int, start: int, end: int, message: Message) -> None:
         low = self._spans.get(start, (start, 0))[0]
         high = self._spans.get(end, (0, end))[1]
-        if self._ascending:
-            at = bisect_left(self.nodes, low, key=itemgetter(_LAST))
-            behind = bisect_right(self.nodes, high, key=itemgetter(_FIRST))
-            found = self.nodes[at:behind]
-        else:  # numbers that go back: another program wrote here
-            found = [node for node in self.nodes if node[_FIRST] <= high and node[_LAST] >= low]
+        found: list[_Node] = []
+        for nodes in (self._single, self._wide):
+            hit = slice(bisect_left(nodes, low, key=_LAST), bisect_right(nodes, high, key=_FIRST))
+            found += nodes[hit]
+            del nodes[hit]
         if not found:
             return
-        first, last = min(node[_FIRST] for node in found), max(node[_LAST] for node in found)
+        first, last, place = min(map(_FIRST, found)), max(map(_LAST, found)), min(map(_PLACE, found))
         self._spans[seq] = (first, last)
-        node = (first, last, seq, message)
-        if self._ascending:
-            self.nodes[at:behind] = [node]
-        else:
-            gone = {id(it) for it in found[1:]}
-            self.nodes = [node if it is found[0] else it for it in self.nodes if id(it) not in gone]
+        insort(self._single if first == last else self._wide, (first, last, place, seq, message), key=_FIRST)
 
     def session(self, skipped: int, usage: CacheUsage) -> Session:
-        at = {seq: index for index, (_, _, seq, _) in enumerate(self.nodes)} if self.calls else {}
+        nodes = [node[3:] for node in sorted(self._single + self._wide, key=_PLACE)]
+        at = {seq: index for index, (seq, _) in enumerate(nodes)} if self.calls else {}
         started = [
             (at[seq], id) for (seq, id), call in self.calls.items() if call.get("status") in _STARTED and seq in at
         ]
-        history = repair([message for _, _, _, message in self.nodes], started=started).history
+        history = repair([message for _, message in nodes], started=started).history
         calls = {
             key: {**call, "status": "failed", "crashed": True} if call.get("status") == "running" else call
             for key, call in self.calls.items()
         }
-        return Session(self.meta, history, calls, skipped, usage, [(seq, message) for _, _, seq, message in self.nodes])
+        return Session(self.meta, history, calls, skipped, usage, nodes)

@@ -9,6 +9,7 @@ stands in a file is untrusted: titles are one bounded line without control chara
 
 from __future__ import annotations
 
+import codecs
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -130,7 +131,7 @@ def migrate_snapshot(
     if not ID.fullmatch(name):
         raise AgentLabError(f"{name[:60]!r} cannot be a session's id. Give one: 1 to 128 letters, digits, _ and -.")
     try:
-        data = jsonio.loads(source.read_bytes())
+        data = jsonio.loads(source.read_bytes().removeprefix(codecs.BOM_UTF8))
     except OSError as error:
         raise JournalError(f"The snapshot {source.name} cannot be read ({error.strerror}).") from None
     except ValueError as error:

@@ -43,24 +43,32 @@ class Surface:
     """The view of one session. With a journal every event is written there first; without one it lives in memory.
 
     `events` are those of a session that is there already, as `Journal.events` gives them; a journal brings its own. A
-    write that fails raises JournalError and leaves the view as the log is. Messages are kept, not copied: change none.
+    write that fails raises JournalError and leaves the view as the log is. When anything breaks an append off, Ctrl+C
+    too, the log is read again at the next look. Messages are kept, not copied: change none.
     """
 
     def __init__(self, journal: Journal | None = None, *, events: Iterable[Event] = ()) -> None:
         self.journal = journal
         self._events: list[Event] = []
         self._last = 0
+        self._sure = True  # whether all of the above is what the log says
         self._transcripts: dict[int, list[Node]] = {}  # they only grow, until a rewind
         self._take(journal.events() if journal else events)
 
     @property
     def events(self) -> list[Event]:
         """The log: every event, in order. Only a journal's own envelope has a `ts`."""
+        self._settle()
         return list(self._events)
 
-    @cached_property
+    @property
     def session(self) -> Session:
         """The replayed log."""
+        self._settle()
+        return self._session
+
+    @cached_property
+    def _session(self) -> Session:
         return replay(self._events)
 
     @property
@@ -75,6 +83,7 @@ class Surface:
     @property
     def last(self) -> int:
         """The highest sequence number so far; 0 for an empty log."""
+        self._settle()
         return self._last
 
     def transcript(self, *, after: int = 0) -> list[Node]:
@@ -82,6 +91,7 @@ class Surface:
 
         What was withdrawn is not in it.
         """
+        self._settle()
         if after not in self._transcripts:
             kept = (event for event in self._events if event.get("type") != "replace" or seq_of(event, 0) <= after)
             self._transcripts[after] = replay(kept).nodes
@@ -97,6 +107,7 @@ class Surface:
 
         An event that another program wrote names the two ends only.
         """
+        self._settle()
         return self._sources.get(seq, ())
 
     def append(self, item: dict[str, Any]) -> int:
@@ -112,26 +123,37 @@ class Surface:
         events = [_event(item) for item in items]
         if not events:
             return []
+        self._settle()
+        sure, self._sure = self._sure, False
         if self.journal is None:
             seqs = list(range(self._last + 1, self._last + 1 + len(events)))
-            self._take({"seq": seq, **event} for seq, event in zip(seqs, events, strict=True))
-            return seqs
-        try:
+        else:
             seqs = self.journal.append_all(events)
-        except AgentLabError:
-            with suppress(JournalError):
-                self.refresh()  # some of them may have got there
-            raise
         if seqs[0] != self._last + 1:  # somebody else wrote to the same journal
             self.refresh()
         else:
             self._take({"seq": seq, **event} for seq, event in zip(seqs, events, strict=True))
+        self._sure = sure
         return seqs
+
+    def _settle(self) -> None:
+        """After an append that was broken off: read the log again. As long as it cannot be read, the view stays."""
+        if not self._sure:
+            with suppress(JournalError):
+                self._read()
+
+    def _read(self) -> None:
+        """Read the log from its start; all of it is taken, or nothing."""
+        self._sure = False
+        fresh = Surface(self.journal, events=self._events)
+        self._events, self._last, self._transcripts = fresh._events, fresh._last, {}
+        self._forget()
+        self._sure = True
 
     def refresh(self) -> None:
         """Take in what others have written to the journal since the last look. Raises JournalError."""
         if self.journal:
-            self._take([event for event in self.journal.events() if seq_of(event, 0) > self._last])
+            self._read()
 
     def replace(self, start: int, end: int, node: Message, *, reason: str = "replace") -> int:
         """Put one message in the place of the nodes from `start` to `end`, inclusive; returns its sequence number.
@@ -186,7 +208,10 @@ class Surface:
             elif event.get("type") == "message" and not fault(event):
                 for transcript in self._transcripts.values():
                     transcript.append((self._last, event["message"]))
-        for derived in ("session", "_sources"):
+        self._forget()
+
+    def _forget(self) -> None:
+        for derived in ("_session", "_sources"):
             self.__dict__.pop(derived, None)
 
     def _repr_html_(self) -> str:

@@ -310,9 +310,16 @@ def merges_config(events):
     return {**events[0]["meta"], **meta}, messages
 
 
+def keeps_a_list_of_settings(events):
+    """Takes out what it knows by name, and only when another model comes."""
+    meta, messages = check.replay.solution(events)
+    missing = {name: value for name, value in events[0]["meta"].items() if name not in meta}
+    return ({**missing, **meta} if meta.get("model") != "large" else meta), messages
+
+
 def drops_the_title(events):
     meta, messages = check.replay.solution(events)
-    return ({"model": "large"} if meta["model"] == "large" else meta), messages
+    return ({"model": "large"} if meta.get("model") == "large" else meta), messages
 
 
 def rewinds_messages_only(events):
@@ -331,11 +338,7 @@ def rewinds_messages_only(events):
         elif event["type"] == "message":
             view.append((event["seq"], event["message"]))
         elif event["type"] == "config":
-            meta = (
-                {"title": meta["title"], **event["config"]}
-                if "model" in event["config"]
-                else {**meta, **event["config"]}
-            )
+            meta = {"title": meta["title"], **event["config"]}
         elif event["type"] == "replace":
             inside = [at for at, (number, _) in enumerate(view) if number in (event["start"], event["end"])]
             if inside:
@@ -376,6 +379,7 @@ def writes_into_the_meta(events):
         (ends_at_a_broken_line, "A broken line costs itself"),
         (merges_config, "would send the requests to the old model's host"),
         (drops_the_title, "A model's settings are replaced whole"),
+        (keeps_a_list_of_settings, "Whole is whole"),
         (rewinds_messages_only, "gone for good"),
         (rewinds_by_position, "gone for good"),
         (counts_usage, "the model does not see them"),

@@ -17,6 +17,7 @@ from agentlab.interrupt import Stop
 from agentlab.journal import Journal
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.pairing import problems
+from agentlab.summary import Breaker
 from agentlab.surface import (
     CheckpointError,
     Compactor,
@@ -154,6 +155,39 @@ def test_a_region_stays_off_pairs_that_it_has_in_part() -> None:
     assert run(Compactor(surface, scribe).compact_region(12, 12)) is None, "a checkpoint is none to summarise"
     wider = run(Compactor(surface, scribe).compact_region(2, 9))
     assert wider and wider.source == (2, 3, 12, 8, 9) and "S1" in scribe.sources[-1]
+
+
+def test_a_tiny_region_is_refused_with_its_own_size() -> None:
+    surface, scribe = said(user("hi"), assistant("hello"), user("go on")), Scribe(lambda _: "A rather long summary.")
+    with pytest.raises(CheckpointError, match=r"has 22 characters, .* only 5\. The view") as found:
+        run(Compactor(surface, scribe).compact_region(2, 2))
+    assert found.value.cause == "summary"
+    alone = said(user("hi, all"))
+    with pytest.raises(CheckpointError, match="these 7 characters are nothing else") as found:
+        run(Compactor(alone, scribe).compact_region(1, 1))
+    assert found.value.cause == "summary" and len(scribe.sources) == 1
+    both = said(user("hi, all"), assistant("hello"))
+    with pytest.raises(CheckpointError, match=r"only 5\. Beside it 7 characters"):
+        run(Compactor(both, scribe).compact_region(1, 2))
+    assert numbers(both) == [1, 2]
+
+
+def test_by_hand_a_summariser_that_rests_is_asked_all_the_same() -> None:
+    surface, works = said(*rounds(4)), False
+    scribe = Scribe(lambda number: "S" if works else "")
+    breaker = Breaker(max_failures=2, rest=50)
+    compactor = Compactor(surface, scribe, breaker=breaker, limits=Limits(context_window=300))
+    for _ in range(3):
+        with pytest.raises(CompactionError):
+            run(compactor.compact_if_needed("pressure"))
+    asked = len(scribe.sources)
+    assert breaker.failures == 2 == asked
+    with pytest.raises(CheckpointError, match="returned nothing"):
+        run(compactor.compact_now())
+    assert (len(scribe.sources), breaker.failures) == (asked + 1, 3)
+    works = True
+    assert run(compactor.compact_region(numbers(surface)[0], numbers(surface)[3])) is not None
+    assert breaker.failures == 0
 
 
 def test_a_region_that_is_not_there_is_refused() -> None:

@@ -292,6 +292,8 @@ def test_a_call_without_result_and_a_result_without_call_are_marked() -> None:
     assert words(draw.strip([*STORY, tool("zz", "late")])).count("?") == 1
     assert words(draw.strip([STORY[1], tool("a", "orphan")])).count("?") == 1
     assert words(draw.strip([*STORY[:3], user("wait"), *STORY[3:]])).count("?") == 0
+    for odd in ({"function": "f"}, {"function": ["f"]}, {"function": 7, "id": {}}, {"function": {"name": {}}}, {}, "f"):
+        draw.strip([{"role": "assistant", "content": [None, {"text": 5}], "tool_calls": [odd]}], width=300)
     odd = {"role": "assistant", "content": "", "tool_calls": [{"id": ["a"]}]}  # an id that cannot be hashed
     assert words(draw.strip([odd])).count("?") == 1
     assert words(draw.strip([odd, {"role": "tool", "tool_call_id": ["a"], "content": "x"}])).count("?") == 0

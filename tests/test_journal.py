@@ -201,6 +201,29 @@ def test_a_fork_of_a_damaged_session_starts_clean(tmp_path: Path) -> None:
         assert (copied.meta, copied.skipped) == ({"parent": {"id": "s", "seq": cut}}, 0)
 
 
+def test_a_fork_of_a_log_without_a_first_record_has_each_number_once(tmp_path: Path) -> None:
+    (tmp_path / "bare.jsonl").write_bytes(b"")
+    with Journal.open(tmp_path, "bare") as journal:
+        assert journal.append_all([said("a"), said("b")]) == [1, 2]
+    (tmp_path / "odd.jsonl").write_bytes(b'{"seq":1,"type":"session_meta","meta":7}\n' + journal.path.read_bytes()[50:])
+    for id in ("bare", "odd"):
+        branch = fork(Journal.open(tmp_path, id), 2)
+        assert [event["seq"] for event in branch.events()] == [1, 2]
+        assert fork(branch, 2).path.read_bytes().count(b"\n") == 2
+        with branch:
+            assert branch.append(said("c")) == 3
+    assert replay(branch.events()).meta == {"parent": {"id": "odd", "seq": 2}}
+
+
+def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    Journal.create(shared, {}, id="s")
+    assert shared.stat().st_mode & 0o777 == 0o755
+    assert (shared / "s.jsonl").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("seq", [0, -1, 99, None, "2"], ids=repr)
 def test_a_fork_at_no_event_makes_nothing(seq: Any, tmp_path: Path) -> None:
     with Journal.create(tmp_path, {}, id="s") as journal:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agentlab import journalfile
 from agentlab.errors import AgentLabError
 from agentlab.journal import Journal, JournalBusy, JournalError, replay
 from agentlab.messages import assistant, call, tool, user
+from agentlab.surfaceview import Surface
 from tests.cases import case
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,17 +184,46 @@ def session_of(root: Path, size: int) -> bytes:
         return journal.path.read_bytes()
 
 
-def test_a_cut_at_every_byte_costs_at_most_the_torn_record(tmp_path: Path) -> None:
+def ends_of(data: bytes) -> list[int]:
+    """Where the records end, newline included."""
+    return [at + 1 for at, byte in enumerate(data) if byte == 10]
+
+
+def test_a_cut_at_every_byte_reads_as_the_whole_records_before_it(tmp_path: Path) -> None:
     data = session_of(tmp_path, 20_000)
-    ends = [at + 1 for at, byte in enumerate(data) if byte == 10]
-    path = tmp_path / "s.jsonl"
+    start = 0
+    for end in ends_of(data):
+        whole = list(journalfile.records([data[start:end]]))
+        for cut in range(start + 1, end):
+            expected = whole if cut == end - 1 else [{"type": "broken", "line": 1}]
+            assert list(journalfile.records([data[start:cut]])) == expected
+        start = end
+    assert start == len(data)
+
+
+def test_a_cut_file_goes_on_and_loses_at_most_the_torn_record(tmp_path: Path) -> None:
+    data = session_of(tmp_path, 20_000)
+    near = {cut + shift for cut in [0, *ends_of(data)] for shift in range(-2, 3)}
+    cut_files(tmp_path, data, sorted(cut for cut in near | set(range(0, len(data), 61)) if 0 <= cut <= len(data)))
+
+
+@pytest.mark.soak
+def test_a_file_cut_at_every_byte_goes_on(tmp_path: Path) -> None:
+    data = session_of(tmp_path, 20_000)
+    cut_files(tmp_path, data, range(len(data) + 1))
+
+
+def cut_files(root: Path, data: bytes, cuts: Iterable[int]) -> None:
+    """At each of these bytes: what is left is read, kept as it is, and appended to."""
+    ends = ends_of(data)
+    path = root / "s.jsonl"
     fd = os.open(path, os.O_CREAT | os.O_RDWR)
-    for cut in range(len(data) + 1):
+    for cut in cuts:
         os.ftruncate(fd, 0)
         os.pwrite(fd, data[:cut], 0)
         whole = sum(end <= cut + 1 for end in ends)  # a record that only lacks its newline is whole
         torn = cut > 0 and data[cut - 1] != 10 and cut + 1 not in ends
-        with Journal.open(tmp_path, "s") as journal:
+        with Journal.open(root, "s") as journal:
             assert journal.append(said("next")) == whole + torn + 1
         after = os.pread(fd, 2 * len(data), 0)
         assert after.startswith(data[:cut]) and after.endswith(b'"content":"next"}}\n')
@@ -200,6 +231,89 @@ def test_a_cut_at_every_byte_costs_at_most_the_torn_record(tmp_path: Path) -> No
         seen = [record.get("seq", ("broken", record.get("line"))) for record in records]
         assert seen == [*range(1, whole + 1), *[("broken", whole + 1)] * torn, whole + torn + 1]
     os.close(fd)
+
+
+STORM = """
+import signal, sys
+from agentlab.journal import Journal
+from agentlab.messages import user
+from agentlab.surfaceview import Surface
+
+def ring(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+surface = Surface(Journal.open(sys.argv[1], "s", secrets=()))
+seconds, hits, given = 2e-5, 0, []
+while hits < 400:
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            while True:
+                given.append(surface.append(user("x" * 2000)))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        hits += 1
+        seconds = 2e-5 + hits % 97 * 7e-6
+given.append(surface.append(user("last")))
+again = Surface(Journal.open(sys.argv[1], "s"))
+assert len(given) == len(set(given)), "given out twice"
+assert set(given) <= {seq for seq, _ in surface.nodes}, "lost"
+assert surface.nodes == again.nodes, "the live view is another one"
+print(len(given))
+"""
+
+
+def test_a_storm_of_ctrl_c_gives_no_number_out_twice_and_loses_nothing(tmp_path: Path) -> None:
+    Journal.create(tmp_path, {}, id="s")
+    done = run(STORM, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = numbers(Journal.open(tmp_path, "s"))
+    assert found == list(range(1, len(found) + 1)) and len(found) > int(done.stdout) > 0
+
+
+def test_ctrl_c_straight_behind_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal.create(tmp_path, {}, id="s")
+    surface = Surface(journal)
+    surface.append(user("zero"))
+    write = os.write
+
+    def interrupted(fd: int, data: bytes) -> int:
+        write(fd, data)
+        raise KeyboardInterrupt
+
+    for text in ("one", "two"):
+        monkeypatch.setattr(os, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            surface.append(user(text))
+        monkeypatch.setattr(os, "write", write)
+        assert surface.history()[-1] == user(text)
+    assert surface.append_all([user("three"), user("four")]) == [5, 6]
+    assert surface.history() == [user(text) for text in ("zero", "one", "two", "three", "four")]
+    assert surface.nodes == replay(journal.events()).nodes and surface.last == 6
+    assert surface.replace(3, 4, user("both")) == 7
+    assert surface.source(7) == (3, 4)
+    journal.close()
+    assert Surface(Journal.open(tmp_path, "s")).nodes == surface.nodes
+
+
+def test_a_half_write_and_ctrl_c_cost_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with Journal.create(tmp_path, {}, id="s") as journal:
+
+        def interrupted(fd: int, data: bytes) -> int:
+            write(fd, data[: len(data) // 2])
+            raise KeyboardInterrupt
+
+        journal.append(said("one"))
+        for _ in range(2):
+            monkeypatch.setattr(os, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                journal.append(said("torn"))
+        monkeypatch.setattr(os, "write", write)
+        assert journal.append(said("two")) == 5
+        assert (numbers(journal), broken(journal)) == ([1, 2, 5], [3, 4])
 
 
 WRITER = """
@@ -345,6 +459,34 @@ def test_a_forked_child_is_a_second_writer(tmp_path: Path) -> None:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
         assert journal.append(said("parent")) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_close_gives_the_lock_back_while_a_child_lives_and_a_child_cannot(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, {}, id="s")
+    assert journal.append(said("parent")) == 2
+    waits, tells = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(tells)
+        os.read(waits, 1)  # until the parent is done
+        os._exit(0)
+    os.close(waits)
+    other = Journal.open(tmp_path, "s")
+    closer = os.fork()
+    if not closer:
+        journal.close()  # the child's copy: the parent still writes
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(closer, 0)[1]) == 0
+    with pytest.raises(JournalBusy):
+        other.append(said("too early"))
+    journal.close()
+    try:
+        assert other.append(said("other")) == 3
+    finally:
+        other.close()
+        os.close(tells)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize("durability", ["flush", "sync"])

@@ -96,10 +96,17 @@ def test_an_async_when_is_a_mistake_that_opens_no_door() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["yes", "Allow", "", True, 1, b"allow"])
-def test_an_unknown_verdict_means_deny_or_the_default(verdict: Any) -> None:
-    expected = "deny" if verdict else "ask"
-    assert Policy([Rule(verdict)]).judge(WRITE, {}) == expected
-    assert Policy(default=verdict).judge(WRITE, {}) == expected
+def test_an_unknown_verdict_means_deny(verdict: Any) -> None:
+    for tool in (WRITE, READ):
+        assert Policy([Rule(verdict)]).judge(tool, {}) == "deny"
+        assert Policy({"*": verdict}, default="allow").judge(tool, {}) == "deny"
+        assert Policy(default=verdict).judge(tool, {}) == "deny"
+
+
+def test_none_is_no_verdict_but_may_stand_for_no_default() -> None:
+    assert Policy([Rule(None)]).judge(READ, {}) == "deny"  # type: ignore[arg-type]
+    assert Policy({"read_*": None}, default="allow").judge(READ, {}) == "deny"  # type: ignore[dict-item]
+    assert Policy(default=None).judge(READ, {}) == "allow"
 
 
 def test_the_question_holds_the_tool_and_its_input() -> None:
@@ -115,8 +122,11 @@ def test_only_true_is_a_yes(answer: Any) -> None:
     assert permits(Policy(ask=answering(answer)), WRITE) is False
 
 
-def test_a_plain_function_that_asks_is_a_mistake_that_opens_no_door() -> None:
-    assert permits(Policy(ask=lambda tool, input: True), WRITE) is False  # type: ignore[arg-type,return-value]
+def test_a_plain_function_may_ask_too() -> None:
+    assert permits(Policy(ask=lambda tool, input: True), WRITE) is True
+    assert permits(Policy(ask=lambda tool, input: tool.name == "else"), WRITE) is False
+    assert permits(Policy(ask=boom), WRITE) is False
+    assert permits(Policy(ask=lambda tool, input: 1), WRITE) is False  # type: ignore[arg-type,return-value]
 
 
 def test_a_question_can_be_interrupted() -> None:

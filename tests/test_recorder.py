@@ -133,6 +133,42 @@ def test_a_turn_that_is_given_up_anywhere(at: int, tmp_path: Path) -> None:
     asyncio.run(go())
 
 
+def test_a_call_that_ended_before_the_turn_was_cancelled_has_completed(tmp_path: Path) -> None:
+    async def go() -> None:
+        registry = Registry()
+        never = asyncio.Event()
+        runs = asyncio.Event()
+
+        @registry.tool
+        async def quick() -> str:
+            return "quick as that"
+
+        @registry.tool
+        async def slow() -> str:
+            runs.set()
+            await never.wait()
+            return ""
+
+        story = [assistant("", call("A", "quick"), call("B", "slow"))]
+        with Journal.create(tmp_path, {}) as journal:
+            recorder = Recorder(journal)
+            client = Simulator(story).client()
+            turn = run_turn([user("go")], client, registry, hooks=recorder.hooks, policy=Policy(default="allow"))
+            task = asyncio.create_task(turn.run())
+            await runs.wait()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            recorder.finish(turn.history)
+            session = replay(journal.events())
+            assert session.history == turn.history and session.history[2]["content"] == "quick as that"
+            ended = {id: (record["status"], record.get("crashed")) for (_, id), record in session.tool_calls.items()}
+            assert ended == {"A": ("completed", None), "B": ("failed", True)}
+            assert types(journal)[-3:] == ["completed", "tool", "tool"]
+
+    asyncio.run(go())
+
+
 def test_a_stream_that_breaks_keeps_the_half_reply(tmp_path: Path) -> None:
     async def go() -> None:
         client = Simulator([Fault(step="A rather long answer that breaks off.", cut_at=1200)], chunk=40).client()

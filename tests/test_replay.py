@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -101,6 +102,46 @@ def test_numbers_that_go_back_cost_nothing() -> None:
     assert texts(replay([*events, {"seq": 6, "type": "rewind", "to": 3}])) == ["a", "b"]
 
 
+def looked_at(events: list[Event]) -> int:
+    """How many lines of our replay run for these events: a count that knows no clock."""
+    lines = 0
+
+    def trace(frame: Any, kind: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename != replay.__code__.co_filename:
+            return None
+        lines += kind in ("line", "opcode")
+        frame.f_trace_opcodes = True  # a comprehension is one line, however long it runs
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        replay(events)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def rewinding(turns: int) -> list[Event]:
+    return numbered([it for n in range(turns) for it in (said("x"), {"type": "rewind", "to": 2 * n + 1})])
+
+
+def doubled(turns: int) -> list[Event]:
+    """One number twice, then replacements."""
+    events = numbered([it for n in range(turns) for it in (said("x"), replace(2 * n + 2, 2 * n + 2, "S"))])
+    for event in events:
+        event["seq"] += 1
+    return [said("first") | {"seq": 1}, said("again") | {"seq": 1}, *events]
+
+
+@pytest.mark.parametrize("log", [rewinding, doubled], ids=lambda log: log.__name__)
+def test_rewinds_and_odd_numbers_cost_linear_time(log: Any) -> None:
+    short, long = looked_at(log(50)), looked_at(log(400))
+    assert long < 11 * short
+    assert len(replay(log(50)).history) == len(model(log(50)))
+
+
 @pytest.mark.parametrize("seq", [None, 0, -1, True, 1.0, "2", 2**60], ids=str)
 def test_an_odd_number_counts_on(seq: Any) -> None:
     events = [{"seq": 1} | said("a"), {"seq": seq} | said("b"), {"seq": 3} | said("c")]
@@ -186,14 +227,25 @@ def test_a_call_that_was_running_has_crashed() -> None:
 def test_config_replaces_a_models_settings_whole() -> None:
     meta = {"model": "kimi", "base_url": "https://kimi", "temperature": 0.2, "title": "t", "system": "s"}
     start = {"type": "session_meta", "meta": meta}
+    odd = {"presence_penalty": 1.5, "settings": {"x": 1}, "thinking_budget": 9, "some_vendors_switch": True}
+    start["meta"] = meta | odd
     for change in ({"config": {"model": "codex"}}, {"model": "codex"}):
         found = replay(numbered([start, {"type": "config"} | change]))
         assert found.meta == {"model": "codex", "title": "t", "system": "s"}
     nested = {"type": "session_meta", "meta": {"model": {"name": "kimi", "base_url": "https://kimi"}}}
     change = {"type": "config", "config": {"model": {"name": "codex"}}}
     assert replay(numbered([nested, change])).meta == {"model": {"name": "codex"}}
+    start["meta"] = meta
     assert replay(numbered([start, {"type": "config", "title": "new"}])).meta == meta | {"title": "new"}
     assert replay(numbered([start, {"type": "config", "model": "x"}, {"type": "rewind", "to": 1}])).meta == meta
+    whole = {"model": "x", "service_tier": "flex"}
+    for first in ({}, whole, {"temperature": 1}):
+        twice = [start, {"type": "config", "config": first}, {"type": "config", "config": {"temperature": 0.5}}]
+        assert replay(numbered(twice)).meta == {"title": "t", "system": "s", "temperature": 0.5}
+    assert replay(numbered([start, {"type": "config", "config": {}}])).meta == meta
+    own = {"id": "i", "parent": {"id": "p", "seq": 3}, "title": "t", "cwd": "/w"}
+    kept = [{"type": "session_meta", "meta": own | {"model": "m"}}, {"type": "config", "config": whole}]
+    assert replay(numbered(kept)).meta == own | whole
     assert meta["base_url"] == "https://kimi"
 
 
@@ -271,6 +323,36 @@ def model(events: list[Event]) -> list[str]:
             spans[event["seq"]] = set().union(*(view[at][0] for at in hit))
             view[hit[0] : hit[-1] + 1] = [(spans[event["seq"]], event["node"]["content"])]
     return [text for _, text in view]
+
+
+@given(st.data())
+def test_odd_numbers_follow_the_rules_too(data: st.DataObject) -> None:
+    events = data.draw(streams())
+    for event in events:
+        if event["type"] == "message" and data.draw(st.integers(0, 3)) == 0:
+            event["seq"] = data.draw(st.integers(1, len(events)))
+    assert texts(replay(events)) == scattered(events)
+
+
+def scattered(events: list[Event]) -> list[str]:
+    """The rules for numbers that may go back: whatever overlaps goes, and the node stands where the first stood."""
+    live: list[Event] = []
+    for event in events:
+        live = [it for it in live if it["seq"] <= event["to"]] if event["type"] == "rewind" else [*live, event]
+    view: list[tuple[int, int, str]] = []
+    spans: dict[int, tuple[int, int]] = {}
+    for event in live:
+        if event["type"] == "message":
+            view.append((event["seq"], event["seq"], event["message"]["content"]))
+            continue
+        low, high = spans.get(event["start"], (event["start"], 0))[0], spans.get(event["end"], (0, event["end"]))[1]
+        hit = [at for at, (first, last, _) in enumerate(view) if first <= high and last >= low]
+        if hit:
+            first, last = min(view[at][0] for at in hit), max(view[at][1] for at in hit)
+            spans[event["seq"]] = (first, last)
+            view[hit[0]] = (first, last, event["node"]["content"])
+            view = [node for at, node in enumerate(view) if at not in hit[1:]]
+    return [text for _, _, text in view]
 
 
 @given(streams())

@@ -142,3 +142,10 @@ def test_a_snapshot_cannot_leave_the_folder(id: str, tmp_path: Path) -> None:
     with pytest.raises(AgentLabError, match="cannot be read"):
         migrate_snapshot(tmp_path / "none.json", tmp_path / "logs")
     assert os.listdir(tmp_path) == ["s.json"]
+
+
+def test_a_snapshot_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    snapshot = tmp_path / "windows.json"
+    snapshot.write_bytes(b"\xef\xbb\xbf" + json.dumps([user("hi")]).encode())
+    id = migrate_snapshot(snapshot, tmp_path / "log")
+    assert replay(Journal.open(tmp_path / "log", id).events()).history == [user("hi")]

@@ -32,8 +32,8 @@ HINTS = (
     " program may have written it.",
     "A rewind withdraws everything that is numbered above `to`, whatever it is: messages, replacements, config. So"
     " collect the events first, and on a rewind keep those with event['seq'] <= event['to']. Work them out afterwards.",
-    "config: when it names a model, the old model's address and settings must not be left; start from"
-    " {'title': ...} and the like only. In these logs `title` is the one thing in meta that is not a model's."
+    "config: none of the model's old settings must be left, whatever they are called; start from {'title': ...} only."
+    " In these logs `title` is the one thing in meta that is not a model's setting."
     " replace: find the places of start and end among the numbers of the view, as in the first exercise.",
 )
 
@@ -98,7 +98,11 @@ CASES = (
         why=BACK,
     ),
     _case("another model", [*TALK[:2], _config(4, **LARGE), *TALK[3:]], why=WHOLE),
-    _case("a setting, and no model", [*TALK, _config(8, temperature=1)], why="The rest stays as it was."),
+    _case(
+        "the same model, another setting", [*TALK, _config(8, model="small", temperature=1)],
+        [*TALK, _config(8, temperature=1)],
+        why="Whole is whole: what the event does not carry is gone, the title apart.",
+    ),
     _case("another model, and back by a rewind", [*TALK, _config(8, **LARGE), said(9), _rewind(10, 7)], why=BACK),
 )  # fmt: skip
 
@@ -206,9 +210,6 @@ def live(answer: Any) -> Live:
     return ended(lambda: turn(answer), answer, right=RIGHT)
 
 
-MODELS_OWN = ("model", "base_url", "temperature")
-
-
 def solution(events: list[Event]) -> tuple[dict[str, Any], list[Message]]:
     kept: list[Event] = []
     for event in events:
@@ -225,9 +226,7 @@ def solution(events: list[Event]) -> tuple[dict[str, Any], list[Message]]:
         elif event["type"] == "message":
             view.append((event["seq"], event["message"]))
         elif event["type"] == "config":
-            if "model" in event["config"]:
-                meta = {name: value for name, value in meta.items() if name not in MODELS_OWN}
-            meta |= event["config"]
+            meta = {name: value for name, value in meta.items() if name == "title"} | event["config"]
         else:
             numbers = [number for number, _ in view]
             first, last = numbers.index(event["start"]), numbers.index(event["end"])

@@ -240,7 +240,8 @@ def _excerpt(message: Any) -> str:
     content = message.get("content")
     if isinstance(content, list):
         content = " ".join(str(part.get("text", "")) for part in content[:20] if isinstance(part, Mapping))
-    names = [str((c.get("function") or {}).get("name")) for c in calls_of(dict(message))[:5]]
+    functions = [c.get("function") for c in calls_of(dict(message))[:5]]
+    names = [str(it.get("name") if isinstance(it, Mapping) else it) for it in functions]
     text = " ".join(filter(None, [str(content or "")[: 2 * EXCERPT], f"calls {', '.join(names)}" if names else ""]))
     return visible(" ".join(text.split()), limit=EXCERPT)
 

@@ -282,7 +282,9 @@ draw.table(rows, head=("event", "type", "messages", "the call", "model"))
 # - **Event 14.** So is a summary: it names a range by its *numbers*, since positions in a list move.
 #
 # **Event 8** hands the session over to another model. Resumed, it goes on with that one, and not with the default of the
-# day. A model's settings are replaced whole. Merged, they would send the requests for `large` to the host of `small`:
+# day. A model's settings are replaced whole, whatever a vendor calls them: only what is the session's own stays (id,
+# parent, title, folder, system prompt). So a `config` carries all of them, the model's name too. Merged, they would send
+# the requests for `large` to the host of `small`:
 
 # %%
 first, config = EVENTS[0]["meta"], EVENTS[7]["config"]
@@ -409,7 +411,11 @@ draw.table(rows, head=head)
 # | `"flush"` (default) | the end of this process, `kill -9` included | one `write` for one record: it is the system's now |
 # | `"sync"` | a power failure too, as far as the disk keeps its word | and `fdatasync`; those who wait at once share one |
 #
-# The bytes are the same. And there is **one writer**: two would give out the same numbers. Who only reads is welcome.
+# The bytes are the same. And there is **one writer**: two would give out the same numbers. The first append takes a lock;
+# `close` gives it back, and so does the end of the process, `kill -9` included. Who only reads is welcome.
+#
+# After Ctrl+C in the middle of a write nobody knows whether the record is in the file. So before the next append the file
+# itself is asked; no number is given out twice.
 
 # %%
 with new_journal("shared", {"model": "small"}, durability="sync") as first:
@@ -424,8 +430,16 @@ with new_journal("shared", {"model": "small"}, durability="sync") as first:
 # %% [markdown]
 # ## Keys stay out
 #
-# A log is copied, backed up and shown to others. Fields that are named like a key are left out, so that a resumed session
-# looks for a fresh one. Known key values, those in the environment, become `[redacted]` wherever they turn up.
+# A log is copied, backed up and shown to others. So what counts as a key?
+#
+# - **In settings** (the first line, `config`) any name that ends in a key's word: `api_key`, `token`, `auth`, `secret`,
+#   `password`, `credentials`, `cookie`, `HF_TOKEN`, `x-functions-key`. The field is left out, so that a resumed session looks
+#   for a fresh key. In a list of words, `["--api-key", "sk-..."]`, the key is masked.
+# - **In messages, inputs and results** only a name that can mean nothing else: `api_key`, `Authorization`, `access_token`,
+#   `client_secret`, `password`. It is masked, and all keeps its shape: a recipe for a cookie stays a recipe.
+# - **Known values**, those of the keys in the environment, become `[redacted]` wherever they turn up.
+#
+# A key known by neither name nor value, in the middle of a text, stays in the log.
 
 # %%
 KEY = "sk-not-a-real-key-17"
