@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agentlab.messages import Message, jsonl
 from agentlab.spillstore import Saved, SpillError, SpillStore, encodable, reason_of, require_folder
@@ -70,9 +70,13 @@ class ArtifactStore(SpillStore):
         return self._write("transcript-{}.jsonl", data.decode(), data)
 
     def _write(self, template: str, text: str, data: bytes) -> Saved:
-        id = self._ids()
-        if not _ID.fullmatch(id):
-            raise SpillError(f"{id[:40]!r} is no id for a file: use letters, digits, _ and -")
+        try:
+            id: Any = self._ids()
+        except Exception as error:
+            raise SpillError(f"the function that names the files failed: {type(error).__name__}") from error
+        if not isinstance(id, str) or not _ID.fullmatch(id):
+            shown = repr(id[:40]) if isinstance(id, str) else type(id).__name__
+            raise SpillError(f"{shown} is no id for a file: use letters, digits, _ and -")
         name = template.format(id)
         try:
             self._publish_data(name, data)
@@ -80,6 +84,8 @@ class ArtifactStore(SpillStore):
             raise SpillError(f"there is a file {name} already, and it was not touched") from None
         except OSError as error:
             raise SpillError(reason_of(error)) from None
+        except ValueError:
+            raise SpillError("its path has characters that no file system takes") from None
         lines = data.count(b"\n") + (not data.endswith(b"\n")) if data else 0
         return Saved((self._shown / name).as_posix(), len(text), len(data), lines)
 
@@ -109,7 +115,10 @@ class ArtifactStore(SpillStore):
     def _opened(self) -> Iterator[int | None]:
         """The folder, made if need be and looked at, as a file descriptor; None where the system has none such."""
         self._require_inside()
-        self.root.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise SpillError(f"the way to the folder {self.root.name} leads through a file") from None
         with suppress(FileExistsError):
             os.mkdir(self.root, 0o700)
         require_folder(self.root)

@@ -82,9 +82,10 @@ def read_usage(usage: Any) -> CacheUsage:
 
     Takes the `usage` of OpenAI (chat and Responses), DeepSeek, both shapes at once, Anthropic, llama.cpp, xAI,
     Moonshot and OpenRouter, None, and what is no usage at all. Where two shapes disagree, DeepSeek's own fields count.
-    More cached tokens than prompt tokens can only mean that the prompt was reported without them: they are added, and
-    the usage is flagged. xAI's reasoning tokens stand beside the completion; its total tells, and they are added.
-    Within one request the last usage counts; only `total` adds, and only over requests.
+    More tokens read, or written, than there are in the prompt can only mean that it was reported without them: they are
+    added, and the usage is flagged. Where only both together are too many, some were counted twice: the prompt stays
+    and the written ones are cut. xAI's reasoning tokens stand beside the completion; its total tells, and they are
+    added. Within one request the last usage counts; only `total` adds, and only over requests.
     """
     if isinstance(usage, CacheUsage):
         return usage
@@ -98,7 +99,7 @@ def read_usage(usage: Any) -> CacheUsage:
     output = _output(fields, prompt)
     if usage and not reported and written is None and prompt is None and output is None:
         fields.odd.append("no known token count")
-    stored = written or 0
+    stored = min(written or 0, whole - hit)
     return CacheUsage(
         whole,
         hit,
@@ -111,9 +112,21 @@ def read_usage(usage: Any) -> CacheUsage:
     )
 
 
+def each(usages: Any) -> list[CacheUsage]:
+    """The usages of some requests. A usage in the place of a list is one request.
+
+    Raises AgentLabError for what is neither.
+    """
+    if usages is None or isinstance(usages, Mapping | CacheUsage):
+        usages = [usages]
+    if not isinstance(usages, Iterable) or isinstance(usages, str | bytes):
+        raise AgentLabError(f"{type(usages).__name__} is no usage and no list of usages: pass one for each request.")
+    return [read_usage(usage) for usage in usages]
+
+
 def total(usages: Iterable[Any]) -> CacheUsage:
     """The sum over requests, each given as a raw usage or a CacheUsage. Anomalies are joined, each once."""
-    every = [read_usage(usage) for usage in usages]
+    every = each(usages)
     odd = dict.fromkeys(usage.anomaly for usage in every if usage.anomaly)
     return CacheUsage(
         sum(usage.prompt for usage in every),
@@ -208,16 +221,18 @@ def _prompt(fields: _Fields) -> tuple[int | None, bool]:
 
 
 def _whole(fields: _Fields, prompt: int | None, hit: int, missed: int | None, written: int, on_top: bool) -> int:
-    """All input tokens: at least hit + written."""
+    """All input tokens."""
     if prompt is None:
         if missed is None and hit + written:
             fields.odd.append("cached tokens without prompt tokens")
         return hit + max(missed or 0, written)
     if on_top:
         return prompt + hit + written
-    if hit + written > prompt:
+    if max(hit, written) > prompt:
         fields.odd.append("more cached tokens than prompt tokens")
         return prompt + hit + written
+    if hit + written > prompt:
+        fields.odd.append("the tokens read and written overlap: together they are more than the prompt")
     if missed is not None and hit + missed != prompt:
         fields.odd.append("hit and miss do not add up to the prompt")
     return prompt

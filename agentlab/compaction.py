@@ -7,7 +7,7 @@ When: the provider says how many tokens it counted (`should_compact`); a local e
 Where: `split_index` keeps the newest messages and pulls the cut back to the last words of the person, as long as that
 is affordable. Else code, not a prompt, copies these words into the summary message, and from there into the next one,
 so that they survive any number of compactions. A summariser that fails never costs the session: an outline takes the
-summary's place. (Seed 000, compaction.)
+summary's place. What is no shorter as a whole, frame included, is no compaction. (Seed 000, compaction.)
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 from agentlab.branching import Branch, branch
 from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
-from agentlab.messages import Message, groups
+from agentlab.messages import Message, groups, size_bytes
 from agentlab.pairing import repair
+from agentlab.snip import left_words, snipped
 from agentlab.summary import (
     TIMEOUT_S,
     WORDS_CHARS,
@@ -31,10 +32,10 @@ from agentlab.summary import (
     ask,
     extractive_summary,
     last_by_person,
+    said,
     summary_source,
     text_of,
     text_size,
-    wrote,
 )
 from agentlab.usage import read_usage
 
@@ -44,6 +45,9 @@ __all__ = [
 ]  # fmt: skip
 
 _SYSTEM = ("system", "developer")
+_NO_HISTORY = (
+    "A history is a list of messages, each a dict: agentlab.pairing.repair makes one of a list that is damaged."
+)
 _FRAME = re.compile(
     r"\[Context compaction\] [^\n]*\n\n(?:The person's last words [^\n]* (\d+) of (\d+) characters, verbatim:\n)?"
 )
@@ -63,7 +67,8 @@ class Limits:
     trigger_percent: int = 75
 
     def __post_init__(self) -> None:
-        if self.context_window < 1 or not 1 <= self.trigger_percent <= 100:
+        numbers = all(isinstance(number, int | float) for number in (self.context_window, self.trigger_percent))
+        if not numbers or self.context_window < 1 or not 1 <= self.trigger_percent <= 100:
             raise AgentLabError(
                 f"A context window of {self.context_window} tokens and a trigger at {self.trigger_percent} % make no "
                 "limit: use 1 token or more, and 1 to 100 percent."
@@ -72,7 +77,7 @@ class Limits:
     @property
     def threshold(self) -> int:
         """Compact from so many tokens on."""
-        return self.context_window * self.trigger_percent // 100
+        return int(self.context_window * self.trigger_percent // 100)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Limits:
@@ -117,7 +122,7 @@ def should_compact(
     threshold = Limits(context_window, trigger_percent).threshold
     seen = read_usage(usage)
     total = usage.get("total_tokens") if isinstance(usage, Mapping) else None
-    used = max(seen.prompt + seen.output, total if isinstance(total, int) else 0) or None
+    used = max(seen.prompt + seen.output, read_usage({"prompt_tokens": total}).prompt) or None
     if used is None:
         return Decision(False, "No response has reported its usage yet, so there is nothing to go by.", None, threshold)
     if message_count < min_messages:
@@ -135,10 +140,15 @@ def split_index(history: Sequence[Message], keep_recent: int = 8, max_anchor_cha
 
     At least `keep_recent` messages stay. The cut is pulled back to the last message that a person wrote, when all from
     there on has at most `max_anchor_chars` characters, and to the start of a call's group. System messages do not count
-    as replaceable. Raises AgentLabError for a negative `keep_recent`.
+    as replaceable. Images and reasoning count with their real size (`summary.text_size`). Raises AgentLabError for a
+    negative `keep_recent`, and for what is no list of messages.
     """
-    if keep_recent < 0:
-        raise AgentLabError("keep_recent cannot be negative: 0 keeps no message besides the summary.")
+    if not isinstance(keep_recent, int) or keep_recent < 0:
+        raise AgentLabError(
+            "keep_recent must be a whole number and cannot be negative: 0 keeps no message besides the summary."
+        )
+    if not _is_list(history) or not all(isinstance(message, dict) for message in history):
+        raise AgentLabError(_NO_HISTORY)
     cut, anchor = len(history) - keep_recent, last_by_person(history)
     if 0 <= anchor < cut and text_size(history[anchor:]) <= max_anchor_chars:
         cut = anchor
@@ -188,26 +198,30 @@ async def compact(
 ) -> Compaction:
     """Replace the old part of a history by one summary message: system messages, summary, tail.
 
-    The tail is verbatim, and where no person speaks in it, the summary message holds the person's last words, verbatim
-    up to 4,000 characters. An earlier summary in the old part goes on as `previous`. A summary that fails, is blank,
-    calls tools or is no shorter than what it replaces gives way to `extractive_summary`; if that gains nothing either,
-    the history stays. A history with pairing problems is repaired first; the input is never changed. The two `max_`
-    options bound what the summariser reads and what the fallback writes, in characters; `goal` says what the summary
-    has to serve; the last three are those of `summary.ask`. Raises StopRequested when Stop is pressed meanwhile.
+    The tail is verbatim, but for system messages in it: they stand first, with all others. Where no person speaks in
+    it, the summary message holds the person's last words, verbatim up to 4,000 characters. An earlier summary in the
+    old part goes on as `previous`. A summary that fails, is blank, calls tools or is no shorter than what it replaces
+    gives way to `extractive_summary`. If that gains nothing either, or all in all no bytes are saved, the history
+    stays. A history with pairing problems is repaired first; the input is never changed. The two `max_` options bound
+    what the summariser reads and what the fallback writes, in characters; `goal` says what the summary has to serve;
+    the last three are those of `summary.ask`. Raises StopRequested when Stop is pressed meanwhile, and AgentLabError
+    for what is no list.
     """
+    if not _is_list(history):
+        raise AgentLabError(_NO_HISTORY)
     history = repair(history).history
     cut = split_index(history, keep_recent, max_anchor_chars)
     if not cut:
         why = "There is nothing to replace before the messages that must stay."
         return Compaction(history, False, 0, "", False, why)
-    system = [message for message in history[:cut] if message.get("role") in _SYSTEM]
-    old = [message for message in history[:cut] if message.get("role") not in _SYSTEM]
-    tail = history[cut:]
+    system = [message for message in history if message.get("role") in _SYSTEM]
+    old, tail = ([m for m in part if m.get("role") not in _SYSTEM] for part in (history[:cut], history[cut:]))
 
-    words = None if last_by_person(tail) >= 0 else last_words(old)
-    told = [text for _, text in map(read_summary, old) if text and text not in (previous or "")]
-    previous = "\n\n".join([previous or "", *told]).strip() or None
-    fresh = [message for message in old if message.get("origin") != "compaction"]
+    words = None if last_words(tail) else last_words(old)
+    earlier, summaries = text_of(previous), [read_summary(message)[1] for message in old]
+    told = [text for text in summaries if text and text not in earlier]
+    previous = "\n\n".join([earlier, *told]).strip() or None
+    fresh = [message for message, text in zip(old, summaries, strict=True) if not text]
     room = text_size(old) - (len(words[0]) if words else 0)
 
     source = summary_source(fresh, previous=previous, goal=goal, max_chars=max_source_chars)
@@ -219,8 +233,23 @@ async def compact(
         if len(summary) >= room:
             why = f"{verdict.reason} An outline would be no shorter, so the history stays as it was."
             return Compaction(history, False, 0, "", False, why)
-    message = summary_message(summary, dropped=len(old), words=words)
-    return Compaction([*system, message, *tail], True, len(old), summary, not verdict, verdict.reason, cut)
+    after = [*system, summary_message(summary, dropped=len(old), words=words), *tail]
+    if _size(after) >= _size(history):
+        why = f"{verdict.reason} With the summary the history would be no shorter, so it stays as it was.".strip()
+        return Compaction(history, False, 0, "", False, why)
+    return Compaction(after, True, len(old), summary, not verdict, verdict.reason, cut)
+
+
+def _size(history: Sequence[Message]) -> int:
+    """In bytes; in characters for a history that JSON cannot hold."""
+    try:
+        return size_bytes(history)
+    except (TypeError, ValueError):
+        return text_size(history)
+
+
+def _is_list(history: Any) -> bool:
+    return isinstance(history, Sequence) and not isinstance(history, str | bytes)
 
 
 def summary_message(summary: str, *, dropped: int, words: tuple[str, int] | None = None) -> Message:
@@ -238,11 +267,12 @@ def summary_message(summary: str, *, dropped: int, words: tuple[str, int] | None
 def read_summary(message: Message) -> tuple[tuple[str, int] | None, str]:
     """The words and the summary in a message of `summary_message`; of any other message, nothing.
 
-    Known by its origin. Our frame stands first and gives the length of the words, so that no text in it can mislead us.
+    Known by its origin; a text in parts is one text, and a marker of `snip` is no summary. Our frame stands first and
+    gives the length of the words, so that no text in it can mislead us.
     """
-    text = message.get("content")
-    if message.get("origin") != "compaction" or not isinstance(text, str):
+    if message.get("origin") != "compaction" or snipped(message):
         return None, ""
+    text = said(message.get("content"))
     frame = _FRAME.match(text)
     if not frame:
         return None, text
@@ -254,11 +284,11 @@ def read_summary(message: Message) -> tuple[tuple[str, int] | None, str]:
 
 
 def last_words(old: Sequence[Message]) -> tuple[str, int] | None:
-    """What a person said last in these messages, or what an earlier summary message quotes, and its length."""
+    """What a person said last in these messages, or what a summary or a marker of `snip` quotes, and its length."""
     for message in reversed(old):
-        text = text_of(message.get("content")) if wrote(message) else ""
-        if text.strip():
+        if last_by_person([message]) == 0:
+            text = text_of(message.get("content"))
             return text[:WORDS_CHARS], len(text)
-        if words := read_summary(message)[0]:
+        if words := read_summary(message)[0] or left_words(message):
             return words
     return None

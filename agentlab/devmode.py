@@ -16,7 +16,7 @@ from typing import Protocol
 
 from agentlab import jsonio
 from agentlab.errors import AgentLabError
-from agentlab.prefix import PrefixDiff, Request, diff
+from agentlab.prefix import PrefixDiff, Request, diff, require_request
 
 
 class Entry(Protocol):
@@ -75,11 +75,12 @@ class DevMode:
     def sent(self, request: Request) -> None:
         """Keep this request as it is now: what happens to the history later does not change it.
 
-        Raises AgentLabError for what cannot be sent as JSON.
+        Raises AgentLabError for what cannot be sent as JSON, and for what `prefix.diff` cannot read.
         """
         if not self.on:
             self.reset()
             return
+        require_request(request)
         try:
             self._sent = jsonio.request_body(request)
         except (TypeError, ValueError) as error:

@@ -7,6 +7,7 @@
 
 The history is never changed: what a layer makes of it is a view for one request. The view is kept, so that a history
 which only grew costs no more than what is new, and a summary is paid for once. A layer that fails changes nothing.
+What the model has not seen yet (see `unseen`) stays as it is, behind the summary, even where that is too large.
 (Seed 001; its last gap is closed by `on_overflow`, to which the loop brings a provider's refusal.)
 """
 
@@ -21,8 +22,18 @@ from agentlab.artifacts import ArtifactStore, new_id
 from agentlab.compaction import CompactionError
 from agentlab.gates import Gate, Layered, Thresholds, gate
 from agentlab.interrupt import Stop
-from agentlab.layersummary import FIELDS, Condensed, condense, fields_summarizer, last_words, read_fields, room
-from agentlab.messages import Message, groups, size_bytes
+from agentlab.layersummary import (
+    FIELDS,
+    LEAST,
+    SYSTEM,
+    Condensed,
+    condense,
+    fields_summarizer,
+    last_words,
+    read_fields,
+    room,
+)
+from agentlab.messages import Message, calls_of, groups, size_bytes
 from agentlab.micro import micro
 from agentlab.pairing import repair
 from agentlab.snip import snip
@@ -77,6 +88,7 @@ class CompactionManager:
         self._summarize, self._timeout_s, self._max_source_chars = summarize, timeout_s, max_source_chars
         self._max_tries, self._summaries, self._refusals = max_tries, 0, 0
         self._kept: _Kept | None = None
+        self._saved: tuple[list[Message], str] | None = None  # the last transcript: of which history, and where
         self._history: list[Message] | None = None  # of the last look, whatever came of it
 
     def compact_tool_results(self, results: Sequence[ToolResult]) -> BatchBudget:
@@ -122,7 +134,8 @@ class CompactionManager:
             why = f"{self._summaries} summaries in a row did not bring the view below {limit:,} bytes."
             return Layered(list(view), bool(said), why, gates)
         result = await self._summarise(history, view, fixed, gates)
-        if result.shortened and result.gates[-1].bytes_out > limit:
+        seen = len(result.history) - (len(view) - unseen(view))
+        if result.shortened and size_bytes(result.history[:seen]) > limit:
             self._summaries += 1
         return result if result.shortened or not said else replace(result, shortened=True)
 
@@ -181,8 +194,9 @@ class CompactionManager:
         if self._kept and (new := self._appended(history)) is not None:
             view, fixed = [*self._kept.view, *new], self._kept.fixed
         view = repair(view).history
-        after = snip(view, limits.max_groups, limits.head, limits.tail)
-        noted = micro(after, limits.keep)
+        waiting = groups(view[at:]) if (at := unseen(view)) else []
+        after = snip(view, limits.max_groups, limits.head, max(limits.tail, len(waiting)))
+        noted = micro(after, max(limits.keep, bool(waiting and calls_of(waiting[0].messages[0]))))
         first = gate("snip", view, after)
         return noted, fixed, (first, gate("micro", after, noted, bytes_in=first.bytes_out))
 
@@ -198,15 +212,18 @@ class CompactionManager:
         stop: Stop | None = None,
     ) -> Layered:
         """Layer four: write the transcript, ask, and remember the new view. Where any of it fails, the view stays."""
-        at = _kept_from(view, keep, fixed)
+        at, limit = _kept_from(view, keep, fixed), self.thresholds.max_bytes
         tail = view[at:]
         words = last_words(history) if last_by_person(tail) < 0 else None
-        if room(view[:at], words) <= 0:
-            return Layered(view, False, "There is nothing to replace before the messages that must stay.", gates)
+        waiting = size_bytes(view[unseen(view) :])
+        stays = f" What the model has not seen yet stays whole: {waiting:,} bytes." if waiting > limit else ""
+        if at <= fixed or room(view[:at], words) <= LEAST:
+            why = f"There is nothing to replace before the messages that must stay.{stays}"
+            return Layered(view, False, why, gates)
         if not self.breaker.may_ask():
             return Layered(view, False, f"The summariser failed {self.breaker.failures} times in a row.", gates)
         try:
-            transcript = self.store.save_transcript(history).path
+            transcript = self._transcript(history)
         except SpillError as error:
             why = f"The transcript could not be saved ({error.reason}), so no summary was asked for."
             return Layered(view, False, why, gates)
@@ -223,17 +240,36 @@ class CompactionManager:
         if result.reason:
             return Layered(view, False, f"{result.reason} The transcript is kept: {transcript}", gates, transcript)
         after = _with_tail(result, tail, history, refused or view)
-        self._kept = _Kept(history, after, len(result.history))
+        system = [message for message in after if message.get("role") in SYSTEM]  # stands only first
+        first = sum(message.get("role") not in SYSTEM for message in result.history)
+        after = [*system, *(message for message in after if message.get("role") not in SYSTEM)]
+        self._kept = _Kept(history, after, len(system) + first)
         last = gate("summary", view, after, bytes_in=gates[-1].bytes_out)
-        why = f"A summary stands for {at} messages: {last.bytes_in:,} -> {last.bytes_out:,} bytes."
+        why = f"A summary stands for {at} messages: {last.bytes_in:,} -> {last.bytes_out:,} bytes.{stays}"
         return Layered(list(after), True, why, (*gates, last), transcript)
+
+    def _transcript(self, history: list[Message]) -> str:
+        """The path of the file with this history: the last one, if that has it."""
+        if self._saved is None or self._saved[0] != history or self.store.find(self._saved[1]) is None:
+            self._saved = history, self.store.save_transcript(history).path
+        return self._saved[1]
+
+
+def unseen(view: Sequence[Message]) -> int:
+    """Where what the model has not seen yet begins: its last call with the results, or what follows its last answer.
+
+    0 when it has not said anything.
+    """
+    last = next((at for at in reversed(range(len(view))) if view[at].get("role") == "assistant"), -1)
+    return last if last >= 0 and calls_of(view[last]) else last + 1
 
 
 def _kept_from(view: list[Message], keep: int, fixed: int) -> int:
-    """Where the last `keep` groups of a view begin, behind whatever stands for left-out messages."""
+    """Where the last `keep` groups of a view begin, behind whatever stands for left-out messages; never behind what
+    the model has not seen."""
     made = max((at for at, message in enumerate(view) if message.get("origin") == "compaction"), default=-1)
     starts = [group.start for group in groups(view) if group.start >= max(fixed, made + 1)]
-    return starts[-keep:][0] if keep and starts else len(view)
+    return min(starts[-keep:][0] if keep and starts else len(view), unseen(view))
 
 
 def _with_tail(result: Condensed, tail: list[Message], history: list[Message], refused: list[Message]) -> list[Message]:

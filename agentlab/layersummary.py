@@ -9,6 +9,7 @@ depend on the summariser at all: code copies them behind the summary. (Seed 001,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,8 @@ from agentlab.summary import (
 
 FIELDS = ("current_goal", "key_findings", "files_read_or_changed", "remaining_work", "user_constraints")
 
-_SYSTEM = ("system", "developer")
+SYSTEM = ("system", "developer")
+LEAST = len(canonical_json(dict.fromkeys(FIELDS, "")))  # no summary has fewer characters
 
 FIELDS_PROMPT = """\
 A part of a conversation between a person and a coding agent is about to be dropped. Write down what the agent needs \
@@ -64,7 +66,8 @@ class Condensed:
 def read_fields(text: str) -> dict[str, Any] | str:
     """The five fields of an answer, or a sentence on why it is no such summary.
 
-    It must be one JSON object with exactly `FIELDS`; each holds a text or a list of texts, and not all are blank.
+    It must be one JSON object with exactly `FIELDS`, each of them once; each holds a text or a list of texts, and not
+    all are blank.
     """
     try:
         found = jsonio.loads(text)
@@ -76,6 +79,9 @@ def read_fields(text: str) -> dict[str, Any] | str:
         return f"The summary lacks {', '.join(missing)}."
     if extra := sorted(set(found) - set(FIELDS)):
         return f"The summary has fields that it must not have: {', '.join(extra)[:200]}."
+    pairs = json.loads(text, object_pairs_hook=list)
+    if len(pairs) != len(found):
+        return "The summary has a field twice."
     for name, value in found.items():
         texts = value if isinstance(value, list) else [value]
         if not all(isinstance(one, str) for one in texts):
@@ -101,8 +107,8 @@ async def condense(
     message (see `last_words`), or None when it stands in what follows. Whatever the summariser does wrong leaves the
     history as it was, with a reason. Raises StopRequested when Stop is pressed meanwhile.
     """
-    system = [message for message in history if message.get("role") in _SYSTEM]
-    old = [message for message in history if message.get("role") not in _SYSTEM]
+    system = [message for message in history if message.get("role") in SYSTEM]
+    old = [message for message in history if message.get("role") not in SYSTEM]
     previous = "\n\n".join(text_of(message.get("content")) for message in old if is_summary(message))
     fresh = [message for message in old if not is_summary(message)]
     source = summary_source(fresh, previous=previous or None, max_chars=max_source_chars)
@@ -118,7 +124,7 @@ async def condense(
 
 def room(history: Sequence[Message], words: Message | None) -> int:
     """How many characters a summary of a history could save: its text, without system messages and `words`."""
-    text = text_size([message for message in history if message.get("role") not in _SYSTEM])
+    text = text_size([message for message in history if message.get("role") not in SYSTEM])
     return text - (text_size(words) if words else 0)
 
 

@@ -56,8 +56,10 @@ class Ledger:
     _compacted: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not self.ttl_s >= 0 or self.noise < 0:
-            raise AgentLabError("A ledger's ttl_s and noise cannot be negative. Use 0 or more for both.")
+        if not all(isinstance(number, int | float) and number >= 0 for number in (self.ttl_s, self.noise)):
+            raise AgentLabError(
+                "A ledger's ttl_s and noise cannot be negative, and are numbers. Use 0 or more for both."
+            )
 
     @property
     def wasted(self) -> int:

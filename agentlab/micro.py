@@ -27,7 +27,9 @@ POINTER_CHARS = 1_000
 def micro(history: Sequence[Message], keep: int = 3) -> list[Message]:
     """The history with a note instead of each tool result before the last `keep` exchange groups.
 
-    Short results are replaced too: what becomes of a result depends on nothing but its place. Results that say that a
+    Short results are replaced too, even where the note is longer: what becomes of a result depends on nothing but its
+    place. Only a message that still has its `output_path` keeps its pointer, so do not pass what `wire` has stripped.
+    Results that say that a
     call was interrupted (`origin: "repair"`) stay: a note would claim that it ran. A history with pairing problems is
     repaired first; the input is not changed. Takes linear time. Raises AgentLabError for a negative `keep`.
     """

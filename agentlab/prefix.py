@@ -9,7 +9,8 @@ is only whether the texts are equal, never what they are about: a time in an old
 front of everything does. Keys in another order are another text.
 
 The text is what a model reads: strings as they are, without JSON's escapes. Left out is what is no part of a prompt:
-`origin`, Anthropic's `cache_control` (moving a mark changes no prompt), and settings such as `model`. (Seed 000,
+the keys of our own that are never sent (`messages.OWN_KEYS`), Anthropic's `cache_control` (moving a mark changes no
+prompt), and settings such as `model`. (Seed 000,
 prompt cache: the three disciplines, experiments A to C.)
 """
 
@@ -22,6 +23,7 @@ from typing import Any, AnyStr, Literal
 
 from agentlab import jsonio
 from agentlab.errors import AgentLabError
+from agentlab.messages import OWN_KEYS
 
 Section = Literal["tools", "system", "messages"]
 Request = Mapping[str, Any] | Sequence[Any]
@@ -38,6 +40,7 @@ AROUND = 24
 WHERE_CHARS = 120
 ARRAYS = (list, tuple)
 COMPOUND = (str, dict, list, tuple)
+NO_PROMPT = OWN_KEYS | {"cache_control"}
 _NO_JSON = "This request holds something that is no JSON: build it from dicts with text keys, lists, texts and numbers."
 
 
@@ -148,6 +151,11 @@ def assert_append_only(requests: Iterable[Request], *, order: Sequence[Section] 
             )
 
 
+def require_request(request: Request) -> None:
+    """Raise the AgentLabError of `diff` for what cannot be compared, without comparing."""
+    _parts(request, ORDER)
+
+
 def as_text(request: Request, *, order: Sequence[Section] = ORDER) -> str:
     """A request as the one text that `diff` compares: a line for each tool, the system prompt and each message.
 
@@ -209,9 +217,9 @@ def _prompted(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     content = part.get("content")
-    if isinstance(content, str) and "origin" not in part and "cache_control" not in part:
+    if isinstance(content, str) and NO_PROMPT.isdisjoint(part):
         return part
-    sent = {key: value for key, value in part.items() if key not in ("origin", "cache_control")}
+    sent = {key: value for key, value in part.items() if key not in NO_PROMPT}
     return {**sent, "content": _content(content)} if "content" in sent else sent
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agentlab import jsonio
-from agentlab.cacheusage import CacheUsage, read_usage, total
+from agentlab.cacheusage import CacheUsage, each, total
 from agentlab.errors import AgentLabError
 
 _MILLION = 1_000_000
@@ -66,6 +66,8 @@ class Prices:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Prices:
         """Prices from a plain dict with the names of the fields; `cached` is another word for `read`."""
+        if not isinstance(fields, Mapping):
+            raise AgentLabError("Prices are a Prices, or a dict such as {'input': 1.0, 'output': 4.0, 'cached': 0.1}.")
         given = dict(fields)
         if "cached" in given:
             given.setdefault("read", given.pop("cached"))
@@ -134,10 +136,11 @@ class Bill:
 def bill(usages: Iterable[Any], prices: Prices | Mapping[str, Any]) -> Bill:
     """The bill of these requests, each a raw usage or a CacheUsage: the last usage of each, never every chunk's.
 
-    `notes` say what makes the bill doubtful: a loss, numbers that did not add up, prompts that another tier is for.
+    `notes` say what makes the bill doubtful: a loss, a usage that never came, numbers that did not add up, prompts that
+    another tier is for. A usage in the place of a list is one request. Raises AgentLabError for what are no prices.
     """
     rates = prices if isinstance(prices, Prices) else Prices.of(prices)
-    every = [read_usage(usage) for usage in usages]
+    every = each(usages)
     rows = tuple(Row(usage, rates.cost(usage), rates.without_cache(usage)) for usage in every)
     actual = math.fsum(row.actual for row in rows)
     without = math.fsum(row.without_cache for row in rows)
@@ -148,6 +151,9 @@ def _notes(rows: tuple[Row, ...], prices: Prices, saved: float) -> tuple[str, ..
     notes = []
     if saved < 0:
         notes.append("The cache cost more than it saved: more was written to it than was ever read from it.")
+    blank = CacheUsage(0, 0, 0, reported=False)
+    if lost := [str(i) for i, row in enumerate(rows, 1) if row.usage == blank]:
+        notes.append(f"No usage came for request {', '.join(lost[:9])}: what it cost is not in the bill.")
     if odd := [str(i) for i, row in enumerate(rows, 1) if row.usage.anomaly]:
         notes.append(f"Usage that does not add up in request {', '.join(odd[:9])}: the amounts are estimates.")
     limit = prices.max_prompt
@@ -189,7 +195,7 @@ class PriceList:
     def find(self, model: str, *, tier: str | None = None) -> Prices:
         """The prices of a model, also under its dated name. `tier` is needed where there are several and none is
         `standard`. Raises UnknownPrice, which names what there is."""
-        names = (model, _DATED.sub("", model))
+        names = (model, _DATED.sub("", model)) if isinstance(model, str) else ()
         tiers = {p.tier: p for name in names for p in self.prices if p.model == name}
         if not tiers:
             known = ", ".join(dict.fromkeys(p.model for p in self.prices)) or "none"

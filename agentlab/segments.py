@@ -51,19 +51,21 @@ class SegmentManager:
         self._history: list[Message] | None = None
         self._covered: list[Message] = []  # the start of the history that `_head` stands for
         self._head: list[Message] = []
-        self._usage: Any = None  # the last one that was looked at
+        self._usage: Any = None  # the last one that was looked at, and the history that came with it
+        self._looked: list[Message] = []
         self._tries = self._refusals = 0
 
     async def prepare(self, history: Sequence[Message], usage: Any = None) -> Prepared:
         """The view of a history, compacted when the usage asks for it: at most once for each usage.
 
-        A history that was rewound to within what the summary covers is shown whole again.
+        The same object is the same usage; equal numbers are, too, as long as the history is the same. A history that
+        was rewound to within what the summary covers is shown whole again.
         """
         history = self._history = repair(history).history
         if self._covered and history[: len(self._covered)] != self._covered:
             self._covered, self._head, self._tries = [], [], 0
         view = self._view(history)
-        if usage is None or usage == self._usage:
+        if usage is None or usage is self._usage or (usage == self._usage and history == self._looked):
             return Prepared(view, False, "No response since the last look has reported its usage.")
         self._refusals = 0  # a request was answered
         decision = should_compact(
@@ -76,14 +78,14 @@ class SegmentManager:
         if decision.used is not None and decision.used < decision.threshold:
             self._tries = 0
         if not decision.compact:
-            self._usage = usage
+            self._usage, self._looked = usage, history
             return Prepared(view, False, decision.why)
         if self._tries >= self._max_tries:
-            self._usage = usage
+            self._usage, self._looked = usage, history
             why = f"{decision.why} {self._tries} compactions in a row did not get below it, so the view stays."
             return Prepared(view, False, why)
         result = await self._compact(history, view, self._tries)
-        self._usage = usage
+        self._usage, self._looked = usage, history
         self._tries += 1
         if not result.compacted:
             return Prepared(view, False, f"{decision.why} {result.reason}")
@@ -109,7 +111,12 @@ class SegmentManager:
         )
 
     def _view(self, history: list[Message]) -> list[Message]:
-        return [*self._head, *history[len(self._covered) :]]
+        return [*self._head, *(history[at] for at in self._rest(history))]
+
+    def _rest(self, history: list[Message]) -> list[int]:
+        """Where in the history what is shown behind the head stands: system messages that the head has are left out."""
+        first = [message for message in self._head if message.get("role") in ("system", "developer")]
+        return [at for at in range(len(self._covered), len(history)) if history[at] not in first]
 
     async def _compact(self, history: list[Message], view: list[Message], step: int) -> Compaction:
         """The first compaction that gains something, from this step of the ladder on; each keeps less than the one
@@ -133,9 +140,10 @@ class SegmentManager:
                 breaker=self.breaker,
             )
             if result.compacted:
-                tail = len(view) - result.kept_from
-                self._covered = history[: len(history) - tail]
-                self._head = result.history[: len(result.history) - tail]
+                rest = [*self._rest(history), len(history)]
+                self._covered = history[: rest[result.kept_from - len(self._head)]]
+                made = next(at for at, message in enumerate(result.history) if message.get("origin") == "compaction")
+                self._head = result.history[: made + 1]
                 self.last = result
                 break
         return result

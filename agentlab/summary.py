@@ -10,16 +10,14 @@ our headings gets a backslash. (Seed 000, compaction: five sections, flattened s
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from inspect import isawaitable
 from itertools import pairwise
 from typing import Any
 
 from agentlab import jsonio
+from agentlab.bounded import Late, within
 from agentlab.errors import AgentLabError, StopRequested
 from agentlab.interrupt import Stop
 from agentlab.loop import CUT_OFF, Client
@@ -51,6 +49,7 @@ FALLBACK_NOTE = "(No model wrote this summary. It is an outline of the conversat
 
 _CHARS = {"person": 2_000, "assistant": 1_500, "tool result": 1_500, "tool call": 300}
 _LINE_CHARS = {"person": 240, "assistant": 240}
+_OMITTED = re.compile(r"… \[(\d{1,12}) characters omitted\]")
 _HEADING = re.compile("(^|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])([^\\S\n]*)(?====)")
 
 
@@ -105,10 +104,14 @@ def text_of(content: Any) -> str:
         return content
     if isinstance(content, list):
         return "\n".join(map(_part, content))
+    return "" if content is None else _json(content)
+
+
+def _json(value: Any) -> str:
     try:
-        return "" if content is None else jsonio.dumps(content)
+        return jsonio.dumps(value)
     except (TypeError, ValueError):
-        return f"[{type(content).__name__}]"
+        return f"[{type(value).__name__}]"
 
 
 def _part(part: Any) -> str:
@@ -119,18 +122,40 @@ def _part(part: Any) -> str:
     return f"[{kind if isinstance(kind, str) else 'part'}]"
 
 
-def text_size(replaced: Any) -> int:
-    """How many characters of text a message, or some messages, carry: contents, names of calls, their arguments.
+def said(content: Any) -> str:
+    """The words of a content alone: of its parts only those that are text."""
+    if isinstance(content, list):
+        texts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
-    A str counts its own characters, and an int stands for itself.
+
+def text_size(replaced: Any) -> int:
+    """How many characters a message, or some messages, carry: contents, names of calls, their arguments, reasoning.
+
+    A part that is no text, such as an image, counts with all characters of its JSON. A str counts its own characters,
+    and an int stands for itself. Raises AgentLabError for what is none of these.
     """
-    if isinstance(replaced, int):
+    if isinstance(replaced, int) and not isinstance(replaced, bool):
         return replaced
     if isinstance(replaced, str):
         return len(replaced)
     if isinstance(replaced, dict):
-        return sum(len(text) for _, text in _pieces(replaced))
-    return sum(len(text) for message in replaced for _, text in _pieces(message))
+        return _weight(replaced)
+    if isinstance(replaced, Iterable):
+        return sum(map(_weight, replaced))
+    raise AgentLabError(
+        f"{type(replaced).__name__} has no size in characters: pass a text, a message, messages, or a number."
+    )
+
+
+def _weight(message: Any) -> int:
+    size = sum(len(text) for _, text in _pieces(message))
+    if not isinstance(message, dict):
+        return size
+    if isinstance(content := message.get("content"), list):
+        size += sum(len(_json(part)) - len(_part(part)) for part in content if not said([part]))
+    return size + len(text_of(message.get("reasoning_content")))
 
 
 def _pieces(message: Any) -> list[tuple[str, str]]:
@@ -143,14 +168,14 @@ def _pieces(message: Any) -> list[tuple[str, str]]:
         label = "assistant"
     calls = [call.get("function") for call in calls_of(message)]
     named = [call if isinstance(call, dict) else {} for call in calls]
-    said = [(label, text)] if text or not named else []
-    return said + [("tool call", f"{text_of(f.get('name'))} {text_of(f.get('arguments'))}") for f in named]
+    own = [(label, text)] if text or not named else []
+    return own + [("tool call", f"{text_of(f.get('name'))} {text_of(f.get('arguments'))}") for f in named]
 
 
 def last_by_person(history: Sequence[Any]) -> int:
-    """The index of the last message with text that a person wrote, or -1."""
+    """The index of the last message with words that a person wrote, or -1. An image alone has none."""
     found = (at for at in reversed(range(len(history))) if wrote(history[at]))
-    return next((at for at in found if text_of(history[at].get("content")).strip()), -1)
+    return next((at for at in found if said(history[at].get("content")).strip()), -1)
 
 
 def summary_source(
@@ -207,14 +232,14 @@ def extractive_summary(
     ones stand in the line. Holds about `max_chars` characters at most, apart from those words; messages of the middle
     are left out and counted. (Seed 000: a lossy memory is better than a session that is gone.)
     """
-    history = list(history)
+    history = list(history) if isinstance(history, Iterable) else []
     pin = last_by_person(history)
 
     def render(at: int) -> str:
         if at == pin and words_chars:
             return f"- person: {quoted(text_of(history[at].get('content')), words_chars)}"
-        said = [(label, _one_line(text, _LINE_CHARS.get(label, 160))) for label, text in _pieces(history[at])]
-        return "- " * any(text for _, text in said) + "; ".join(f"{label}: {text}" for label, text in said if text)
+        lines = [(label, _one_line(text, _LINE_CHARS.get(label, 160))) for label, text in _pieces(history[at])]
+        return "- " * any(text for _, text in lines) + "; ".join(f"{label}: {text}" for label, text in lines if text)
 
     before = [FALLBACK_NOTE]
     if isinstance(previous, str) and previous.strip():
@@ -226,6 +251,12 @@ def quoted(text: str, max_chars: int = WORDS_CHARS) -> str:
     """The first `max_chars` characters of a text, verbatim, and a note of how many are left out, if any."""
     left = len(text) - max_chars
     return text if left <= 0 else f"{text[:max_chars]}… [{left} characters omitted]"
+
+
+def unquoted(text: str) -> tuple[str, int]:
+    """What `quoted` was given, as far as it is there, and how many characters it had."""
+    left = _OMITTED.fullmatch(text, WORDS_CHARS)
+    return text[:WORDS_CHARS], WORDS_CHARS + int(left[1]) if left else len(text)
 
 
 def _one_line(text: str, cap: int) -> str:
@@ -264,24 +295,33 @@ async def ask(
 ) -> Verdict:
     """Ask a summariser, and judge its answer with `accept`. Whatever it does, a verdict comes back, with the reason.
 
-    It has `timeout_s` seconds (None: no limit). Raises StopRequested when Stop is pressed meanwhile: that is no failure
-    of the summariser, and nothing has changed. A cancellation passes.
+    It has `timeout_s` seconds (None: no limit); what comes later does not count, and a summariser that does not let
+    itself be cancelled is left behind. Raises StopRequested when Stop is pressed meanwhile: that is no failure of the
+    summariser, and nothing has changed. A cancellation passes; one that the summariser raises itself is a failure.
+    Raises AgentLabError for a `replaced` that has no size.
     """
+    limit = text_size(replaced)
     if breaker and not breaker.may_ask():
         return Verdict(False, f"The summariser failed {breaker.failures} times in a row, so it was not asked.")
-    limit = asyncio.timeout(timeout_s)
     try:
-        async with stop.scope() if stop else nullcontext(), limit:
-            answer = summarize(source)
-            verdict = accept(await answer if isawaitable(answer) else answer, replaced)
+        verdict = accept(await within(lambda: summarize(source), timeout_s, stop=stop), limit)
     except StopRequested:
         raise
+    except Late:
+        verdict = Verdict(False, f"The summariser gave no answer within {timeout_s} s.")
     except Exception as error:
-        said = f"gave no answer within {timeout_s} s" if limit.expired() else f"failed: {type(error).__name__}: {error}"
-        verdict = Verdict(False, f"The summariser {said if len(said) <= 300 else said[:299] + '…'}.")
+        why = f"failed: {type(error).__name__}{_told(error)}"
+        verdict = Verdict(False, f"The summariser {why if len(why) <= 300 else why[:299] + '…'}.")
     if breaker:
         breaker.record(ok=verdict.ok)
     return verdict
+
+
+def _told(error: Exception) -> str:
+    try:
+        return f": {error}"
+    except Exception:
+        return ""
 
 
 def summarizer(
@@ -298,8 +338,8 @@ def summarizer(
     """
 
     async def summarize(source: str) -> Message:
-        said = f"The part that is dropped, from old to new:\n\n{source}\n\nNow write the five sections."
-        reply = client.stream([{"role": "system", "content": prompt}, user(said)], (), stop)
+        told = f"The part that is dropped, from old to new:\n\n{source}\n\nNow write the five sections."
+        reply = client.stream([{"role": "system", "content": prompt}, user(told)], (), stop)
         try:
             async for _ in reply:
                 pass

@@ -117,7 +117,7 @@ def simulate(
     the first after the cache expired, or only at the end of a turn, while the cache is warm. At 95 % of the window it
     happens in any case. Raises AgentLabError for a threshold outside 0 to 1 and for an unknown `when`.
     """
-    if not 0 < threshold <= 1 or when not in WHEN:
+    if not isinstance(threshold, int | float) or not 0 < threshold <= 1 or when not in WHEN:
         raise AgentLabError(
             f"The threshold is a share of the window above 0, up to 1; when is one of {', '.join(WHEN)}."
         )
@@ -175,7 +175,12 @@ class Grid:
     costs: tuple[tuple[float, ...], ...]
 
     def best(self, column: int) -> float:
-        """The cheapest threshold for one pause; of equals the highest, which compacts least."""
+        """The cheapest threshold for one pause; of equals the highest, which compacts least.
+
+        Raises AgentLabError where there is no threshold at all.
+        """
+        if not self.costs:
+            raise AgentLabError("There is no threshold to choose from: give at least one, a share of the window.")
         cheapest = min(row[column] for row in self.costs)
         return max(t for t, row in zip(self.thresholds, self.costs, strict=True) if row[column] <= cheapest)
 
@@ -257,8 +262,10 @@ def break_even(
     """How many requests must follow until compacting a prompt of so many tokens pays.
 
     `idle_s` is how long ago the last request was, `pause_s` how long it will be from now to the next one: 0 and 3600
-    is a compaction before a break, 3600 and 0 one after it.
+    is a compaction before a break, 3600 and 0 one after it. Raises AgentLabError for a negative prompt.
     """
+    if prompt < 0:
+        raise AgentLabError("A prompt has 0 tokens or more.")
     work = work or Work()
     warm_now, warm_then = idle_s <= ttl_s, pause_s <= ttl_s
     after = min(prompt, work.compacted)

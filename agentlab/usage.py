@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agentlab.cacheusage import CacheUsage, read_usage, total
+from agentlab.cacheusage import CacheUsage, each, read_usage, total
 from agentlab.ledger import Diagnosis, Entry, Ledger, Symptom, diagnose
 from agentlab.prices import TENTH, Bill, PriceList, Prices, Row, UnknownPrice, bill
 
@@ -49,7 +49,7 @@ def status_line(usage: Any, *, session: Iterable[Any] = (), prices: Prices = TEN
         f"miss {read.miss:,}",
         f"input {'saves' if share >= 0 else 'costs'} about {abs(share):.0%}{'' if share >= 0 else ' more'}",
     ]
-    if known := [one for one in map(read_usage, session) if one.reported]:
+    if known := [one for one in each(session) if one.reported]:
         parts.append(f"session hits {total(known).hit_ratio:.1%}")
     return " | ".join(parts) + _odd(read)
 
@@ -63,7 +63,7 @@ def cost_view(usages: Iterable[Any], prices: Prices | None, *, model: str = "", 
 
     With `prices` None the tokens are shown and the view says that there is no price.
     """
-    every = [read_usage(usage) for usage in usages]
+    every = each(usages)
     name = model or (prices.model if prices else "")
     summed = total(every)
     rows = [("model", _one_line(name))] if name else []

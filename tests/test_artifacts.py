@@ -221,3 +221,29 @@ def test_a_collection_knows_its_files_and_leaves_others_alone(tmp_path: Path) ->
     alive = [{"output_path": kept.path}, {"output_path": transcript.path}, {"output_path": streamed.path}]
     assert collect(store, [alive], dry_run=False).removed == [Path(gone.path).name]
     assert len(names(store)) == 4
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [("file/art", "through a file"), ("file/a/b", "through a file"), ("a\ud83d", "no file system")],
+    ids=["below a file", "far below", "surrogate"],
+)
+def test_a_folder_that_cannot_be_is_named_for_what_it_is(tmp_path: Path, folder: str, reason: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SpillError, match=reason) as error:
+        ArtifactStore(f"{tmp_path}/{folder}").save("x")
+    assert "already" not in str(error.value)
+
+
+@pytest.mark.parametrize("id", [7, None, b"1", ["1"]], ids=str)
+def test_an_id_that_is_no_text_is_refused(tmp_path: Path, id: Any) -> None:
+    with pytest.raises(SpillError, match="no id for a file"):
+        ArtifactStore(tmp_path / "art", ids=lambda: id).save("x")
+
+
+def test_ids_that_run_out_are_an_error_of_the_store(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "art", ids=iter(["1"]).__next__)
+    store.save("x")
+    with pytest.raises(SpillError, match="StopIteration"):
+        store.save("y")
+    assert names(store) == ["tool-result-1.txt"]

@@ -222,8 +222,8 @@ def test_writes_inside_the_prompt_are_part_of_the_miss() -> None:
     usage = read_usage({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}})
     assert (usage.prompt, usage.miss, usage.written) == (100, 40, 30)
     beyond = read_usage({"prompt_tokens": 100, "cached_tokens": 60, "cache_creation_input_tokens": 50})
-    assert (beyond.prompt, beyond.miss, beyond.written) == (210, 150, 50)
-    assert beyond.anomaly == "more cached tokens than prompt tokens"
+    assert (beyond.prompt, beyond.miss, beyond.written) == (100, 40, 40), "one of the tokens was counted twice"
+    assert beyond.anomaly and "overlap" in beyond.anomaly
 
 
 def test_reasoning_is_added_only_where_the_total_shows_it_beside_the_completion() -> None:
@@ -253,3 +253,30 @@ def test_a_sum_keeps_every_anomaly_once() -> None:
 def test_a_usage_draws_itself_escaped() -> None:
     drawn = read_usage({"prompt_tokens": 12, "cached_tokens": 9000})._repr_html_()
     assert "9,000" in drawn and "more cached tokens" in drawn
+
+
+@pytest.mark.parametrize(
+    ("prompt", "hit", "written", "whole", "kept", "odd"),
+    [
+        (100, 60, 40, 100, 40, False),
+        (100, 60, 50, 100, 40, True),
+        (100, 100, 100, 100, 0, True),
+        (40, 900, 100, 1_040, 100, True),
+        (40, 0, 2_000, 2_040, 2_000, True),
+    ],
+)
+def test_tokens_that_were_counted_twice_double_no_prompt(
+    prompt: int, hit: int, written: int, whole: int, kept: int, odd: bool
+) -> None:
+    details = {"cached_tokens": hit, "cache_write_tokens": written}
+    usage = read_usage({"prompt_tokens": prompt, "prompt_tokens_details": details})
+    assert (usage.prompt, usage.hit, usage.written, bool(usage.anomaly)) == (whole, hit, kept, odd)
+
+
+def test_one_usage_in_the_place_of_a_list_is_one_request() -> None:
+    raw = {"prompt_tokens": 100, "completion_tokens": 3}
+    for one in (raw, read_usage(raw), None):
+        assert total(one) == total([one])  # type: ignore[arg-type]
+    for odd in (7, "text", b"x"):
+        with pytest.raises(AgentLabError, match="list of usages"):
+            total(odd)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ from agentlab.errors import AgentLabError, StopRequested
 from agentlab.interrupt import Stop
 from agentlab.messages import Message, assistant, call, groups, jsonl, tool, user
 from agentlab.pairing import problems, repair
+from agentlab.snip import snip
 from agentlab.summary import Breaker, text_size, wrote
 from agentlab.usage import CacheUsage
 
@@ -312,9 +313,9 @@ def test_what_is_copied_counts_and_stands_there_once() -> None:
     failed = compacted(history, summarize=fail, max_anchor_chars=0)
     assert failed.degraded and failed.history[0]["content"].count(words) == 1
     short = [user(words), assistant("y" * 50), *rounds(4)]
-    for length, yes in ((49, True), (50, False)):
+    for length, why in ((49, "With the summary"), (50, "replace only 50")):
         result = compacted(short, summarize=lambda source, length=length: "s" * length, max_anchor_chars=0)
-        assert result.compacted is yes
+        assert not result.compacted and why in result.reason
 
 
 def test_newer_words_take_the_place_of_older_ones() -> None:
@@ -414,9 +415,12 @@ def test_any_history(history: list[Any], chosen: dict[str, Any], worker: Any) ->
         assert result.history == sound and result.reason
         return
     cut = result.kept_from
-    tail = sound[cut:]
+    tail = [message for message in sound[cut:] if message["role"] not in ("system", "developer")]
+    assert len(jsonl(result.history)) < len(jsonl(sound))
+    first = [message["role"] in ("system", "developer") for message in result.history]
+    assert first == sorted(first, reverse=True)
     assert result.history[len(result.history) - len(tail) :] == tail
-    assert len(tail) >= chosen["keep_recent"]
+    assert len(sound) - cut >= chosen["keep_recent"]
     assert cut in {group.start for group in groups(sound)} | {len(sound)}
     gone = [message for message in sound[:cut] if message["role"] not in ("system", "developer")]
     assert result.dropped == len(gone) and len(result.summary) < text_size(gone)
@@ -479,3 +483,90 @@ def test_the_results_draw_themselves() -> None:
     assert "threshold" in should_compact({"total_tokens": 100_200}, 128_000, message_count=27)._repr_html_()
     assert "96,000" in should_compact(None, 128_000, message_count=27)._repr_html_()
     assert "reused" in branch(SEED, result.history, 27)._repr_html_()
+
+
+# What a view is made of
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}}
+
+
+def shown(text: str = "") -> Message:
+    return user("") | {"content": [*([{"type": "text", "text": text}] if text else []), PICTURE]}
+
+
+def test_images_count_for_the_anchor_and_for_what_is_gained() -> None:
+    history = [user("old"), assistant("x"), shown("Look at this."), *rounds(9, size=10)]
+    assert split_index(history, max_anchor_chars=9_000) == 13 and split_index(history, max_anchor_chars=12_000) == 2
+    screens = [user("Book it."), *(m | {"content": [PICTURE]} if m["role"] == "tool" else m for m in rounds(9))]
+    result = compacted(screens, summarize=lambda source: "s" * 900)
+    assert result.compacted and not result.degraded and len(jsonl(result.history)) < len(jsonl(screens)) // 2
+    thought = [user("Task."), *(m | {"reasoning_content": "r" * 900} for m in rounds(9, size=1))]
+    assert compacted(thought, summarize=lambda source: "s" * 900, max_anchor_chars=0).compacted
+
+
+def test_an_image_alone_does_not_hide_the_task() -> None:
+    result = compacted([user("Fix the parser."), shown(), *rounds(9)], max_anchor_chars=0)
+    assert result.history[0]["content"].count("Fix the parser.") == 1
+    assert "[image_url]" not in result.history[0]["content"]
+
+
+def test_the_frame_counts_as_well() -> None:
+    history = [user("Do it, please. " * 8), *(assistant("word " * 9) for _ in range(5)), assistant("end")]
+    size = text_size(history[:-1]) - 160
+    result = compacted(history, summarize=lambda source: "x" * size, keep_recent=1, max_anchor_chars=5)
+    assert not result.compacted and result.history == history and "no shorter" in result.reason
+
+
+def test_a_summary_in_parts_is_read_like_one_text() -> None:
+    sources: list[str] = []
+    told = summary_message("S1", dropped=3, words=("My task.", 8))
+    parts = told | {"content": [{"type": "text", "text": told["content"]}]}
+
+    def spy(source: str) -> str:
+        sources.append(source)
+        return "S2"
+
+    plain, listed = (compacted([first, *rounds(9)], summarize=spy) for first in (told, parts))
+    assert listed == plain and sources[0] == sources[1] and "S1" in sources[0]
+    assert "My task." in listed.history[0]["content"]
+
+
+def test_words_that_a_marker_quotes_are_the_last_words() -> None:
+    for words in ("The real task.", "long " * 2_000):
+        early = [user("hi"), assistant("a" * 900), user(words), *rounds(60)]
+        view = snip(early, 20, 2, 8)
+        result = compacted(view, keep_recent=4, max_anchor_chars=0)
+        assert words[:4_000] in result.history[0]["content"]
+        assert f"{min(len(words), 4_000)} of {len(words)} characters" in result.history[0]["content"]
+        assert "left out" not in result.history[0]["content"]
+        kept = compacted(view, keep_recent=17, max_anchor_chars=0)
+        assert kept.compacted and "last words among them, 2 of" not in kept.history[0]["content"], "the marker stays"
+
+
+def test_a_system_message_in_the_tail_stands_first_too() -> None:
+    system = [{"role": "system", "content": "S"}, {"role": "system", "content": "MODE"}]
+    history = [system[0], user("a"), *rounds(9), system[1], user("b"), assistant("c")]
+    result = compacted(history, keep_recent=3)
+    assert result.history[:2] == system and result.history[3:] == history[-2:]
+
+
+@pytest.mark.parametrize("total", ["100200", -1, True, 1e300, 10**30, 9e999, [90], {}], ids=ascii)
+def test_a_total_is_read_as_carefully_as_the_rest(total: Any) -> None:
+    used = should_compact({"total_tokens": total, "prompt_tokens": 80}, 128_000, message_count=30).used
+    assert used == (100_200 if total == "100200" else 80)
+
+
+def test_what_is_no_history_is_refused() -> None:
+    for odd in (None, 7, "text", [None, user("a")], ["x"] * 30):
+        with pytest.raises(AgentLabError, match="list of messages"):
+            split_index(odd)
+    for wrong in (None, 7, "text"):
+        with pytest.raises(AgentLabError, match="list of messages"):
+            compacted(wrong)  # type: ignore[arg-type]
+    with pytest.raises(AgentLabError, match="keep_recent"):
+        split_index(SEED, "8")  # type: ignore[arg-type]
+    with pytest.raises(AgentLabError, match="window"):
+        should_compact(None, None, message_count=3)  # type: ignore[arg-type]
+    sources: list[str] = []
+    odd = compacted(SEED, previous=["An earlier one."], summarize=lambda source: sources.append(source) or "S")
+    assert odd.compacted and "An earlier one." in sources[0]

@@ -155,3 +155,13 @@ def test_with_a_ledger_and_the_offline_provider_it_finds_the_trimmed_message() -
     assert found[:5] == [None] * 5
     assert found[5] is not None and found[5].diff.where == "messages[0].content"
     assert found[5].idle_s == 12.0 and math.isclose(found[5].missed, ledger.wasted - ledger.entries[3].missed)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"contents": [1]}, {"messages": "x"}, None, "text", {"messages": [], "tools": {"a": 1}}], ids=str
+)
+def test_what_cannot_be_compared_is_refused_when_it_is_sent(odd: Any) -> None:
+    mode = DevMode(on=True)
+    with pytest.raises(AgentLabError, match="cannot be compared"):
+        mode.sent(odd)
+    assert mode.held_bytes == 0

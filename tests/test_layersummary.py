@@ -181,3 +181,9 @@ def test_a_model_is_asked_without_tools() -> None:
     assert found.fields == FIVE and size_bytes(found.history) < size_bytes(OLD)
     [request] = simulator.requests
     assert "tools" not in request and "user_constraints" in request["messages"][0]["content"]
+
+
+def test_a_field_that_comes_twice_is_refused() -> None:
+    text = json.dumps(FIVE)
+    assert read_fields(text[:-1] + ',"current_goal":"Another."}') == "The summary has a field twice."
+    assert isinstance(read_fields("[" * 100_000), str)

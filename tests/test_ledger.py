@@ -212,3 +212,9 @@ def test_silence_anomalies_and_a_bill_that_does_not_fall() -> None:
     assert found(steady)[3] == ()
     assert found(steady, saved=-0.1)[3] == (2,)
     assert found(steady, saved=0.1)[3] == ()
+
+
+@pytest.mark.parametrize("limits", [{"ttl_s": None}, {"noise": None}, {"noise": "3"}, {"ttl_s": [5]}], ids=str)
+def test_limits_that_are_no_numbers_are_refused(limits: Any) -> None:
+    with pytest.raises(AgentLabError, match="numbers"):
+        Ledger(**limits)

@@ -408,3 +408,12 @@ def test_the_picture_of_a_huge_request_stays_small() -> None:
 def test_odd_entries_can_be_drawn(odd: list[Any]) -> None:
     assert "culprit" not in diff([], odd)._repr_html_()
     assert "messages[0]" in diff(odd, [])._repr_html_()
+
+
+def test_no_key_of_our_own_breaks_a_prefix() -> None:
+    marked = tool("a", "x") | {"output_path": "art/1.txt", "origin": "repair"}
+    listed = marked | {"content": [{"type": "text", "text": "x"}]}
+    for message in (marked, listed):
+        assert diff([message], wire([message])).culprit is None and diff(wire([message]), [message]).culprit is None
+    assert as_text([marked]) == as_text(wire([marked]))
+    assert_append_only([[tool("a", "x")], [marked, user("b")]])

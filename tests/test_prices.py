@@ -178,3 +178,22 @@ def test_a_broken_price_list_says_so(tmp_path: Path, text: str) -> None:
 def test_a_price_without_a_source_is_refused() -> None:
     with pytest.raises(AgentLabError, match="no source or no date"):
         PriceList.of({"m": {"date": "2026-01-01", "tiers": {"standard": {"input": 1}}}})
+
+
+def test_a_usage_that_never_came_is_named() -> None:
+    made = bill([None, {"prompt_tokens": 9}, {}, {"total_tokens": 5}, CacheUsage(0, 0, 0)], TENTH)
+    assert any("No usage came for request 1, 3:" in note for note in made.notes)
+    assert bill([{"prompt_tokens": 9}], TENTH).notes == ()
+    [note] = bill(None, TENTH).notes  # type: ignore[arg-type]
+    assert "request 1" in note
+
+
+def test_one_usage_is_one_request_and_no_prices_are_no_prices() -> None:
+    one = {"prompt_tokens": 1_000_000}
+    assert bill(one, TENTH).actual == bill([one], TENTH).actual == 1.0
+    for odd in (None, 3, "gpt", [("input", 1)]):
+        with pytest.raises(AgentLabError, match="Prices"):
+            bill([one], odd)  # type: ignore[arg-type]
+    for model in (None, 5, ["gpt"]):
+        with pytest.raises(UnknownPrice, match="No price"):
+            PriceList(()).find(model)  # type: ignore[arg-type]

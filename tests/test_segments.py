@@ -383,3 +383,34 @@ def test_it_is_a_context_manager_and_its_views_draw_themselves() -> None:
     manager: ContextManager = SegmentManager(Scribe(), limits=SMALL)
     found = run(manager.prepare([*TASK, *rounds(10)], FULL))
     assert "summarised" in found._repr_html_()
+
+
+def test_equal_numbers_for_another_history_are_another_usage() -> None:
+    scribe = Scribe()
+    manager = SegmentManager(scribe, limits=SMALL)
+    short = [*TASK, *rounds(2)]
+    assert "Only" in prepared(manager, short, FULL).why
+    grown = [*short, *rounds(10, first=2)]
+    assert not prepared(manager, grown, FULL).shortened, "the very same report"
+    assert prepared(manager, grown, dict(FULL)).shortened
+    assert not prepared(manager, grown, dict(FULL)).shortened and len(scribe.sources) == 1
+
+
+def test_a_system_message_between_others_stands_first_and_once() -> None:
+    manager = SegmentManager(Scribe(), limits=SMALL)
+    mode = {"role": "system", "content": "MODE"}
+    history = [*TASK, *rounds(10), mode, *rounds(2, first=10)]
+    view = prepared(manager, history, FULL).history
+    assert view[:2] == [TASK[0], mode] and view[2]["origin"] == "compaction" and view.count(mode) == 1
+    history += rounds(9, first=12)
+    grown = prepared(manager, history).history
+    assert grown == [*view, *history[-18:]]
+    again = prepared(manager, history, dict(FULL)).history
+    assert again[:2] == [TASK[0], mode] and again[3:] == history[-8:]
+    assert prepared(manager, history).history == again
+
+
+def test_an_image_that_cannot_go_is_named_with_its_size() -> None:
+    picture = user("") | {"content": [{"type": "image_url", "image_url": {"url": "x" * 300_000}}]}
+    with pytest.raises(CompactionError, match=r"has 300,0\d\d characters"):
+        run(SegmentManager(Scribe(), limits=SMALL).on_overflow([picture]))

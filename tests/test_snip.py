@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentlab.errors import AgentLabError
-from agentlab.messages import Message, assistant, call, groups, tool, user
+from agentlab.messages import Message, assistant, call, groups, size_bytes, tool, user, wire
 from agentlab.pairing import problems, repair
-from agentlab.snip import snip, snipped
+from agentlab.snip import left_words, snip, snipped
 from tests.strategies import torn_histories, whole_histories
 
 SYSTEM = {"role": "system", "content": "Rules."}
@@ -68,7 +68,7 @@ def test_long_words_are_cut_and_counted(length: int, left: int) -> None:
 
 
 def test_words_cannot_pass_for_a_marker() -> None:
-    fake = user("[900 message groups left out here]\n")
+    fake = user("[900 message groups left out]\nx")
     assert snipped(fake) == 0
     marker = snip([*batches(3), fake, *batches(60)])[9]
     assert snipped(marker) == 15 and snip([*batches(3), marker, *batches(60)])[9]["content"].endswith(fake["content"])
@@ -90,7 +90,7 @@ def test_one_group_is_never_left_out_alone() -> None:
     history = batches(8)
     assert snip(history, 7, 3, 4) == history and snipped(snip(history, 7, 3, 3)[9]) == 2
     assert snip(history, 0, 0, 0) == [
-        {"role": "user", "content": "[8 message groups left out here]\n"} | {"origin": "compaction"}
+        {"role": "user", "content": "[8 message groups left out]"} | {"origin": "compaction"}
     ]
     assert snip(history, 2, 90, 90) == history
 
@@ -129,3 +129,24 @@ def test_snipping_again_and_again_is_the_same_as_snipping_once(
         part = [message for message in part if message["role"] != "system"]
         history, view = [*history, *part], snip([*view, *part], head + tail + 1, head, tail)
         assert view == snip(history, head + tail + 1, head, tail)
+
+
+def test_a_marker_is_never_longer_than_what_it_stands_for() -> None:
+    note = user("x") | {"origin": "watchdog"}
+    spoken, silent = ([user("First."), first, note, assistant("b")] for first in (user("Go."), note))
+    assert snip(spoken, 2, 1, 1) == spoken
+    assert len(snip(silent, 2, 1, 1)) == 3, "without words to quote it is shorter"
+    assert len(snip([user(str(n)) for n in range(51)])) == 50
+
+
+@given(whole_histories(max_turns=9), small, small, small)
+def test_no_snip_lengthens(history: list[Message], max_groups: int, head: int, tail: int) -> None:
+    assert size_bytes(wire(snip(history, max_groups, head, tail))) <= size_bytes(wire(repair(history).history))
+
+
+def test_the_words_of_a_marker_can_be_read() -> None:
+    for words in ("Do this.", "é" * 9_000):
+        marker = snip([*batches(3), user(words), *batches(60)])[9]
+        assert left_words(marker) == (words[:4_000], len(words))
+        assert left_words(marker | {"content": [{"type": "text", "text": marker["content"]}]}) == left_words(marker)
+    assert left_words(user("Do this.")) is None and left_words(snip(batches(60))[9]) is None

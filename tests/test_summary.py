@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import json_values, malformed_histories, whole_histories
 
-from agentlab.errors import StopRequested
+from agentlab.errors import AgentLabError, StopRequested
 from agentlab.interrupt import Stop
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.provider import ChatClient
@@ -28,9 +28,11 @@ from agentlab.summary import (
     ask,
     extractive_summary,
     last_by_person,
+    quoted,
     summarizer,
     summary_source,
     text_size,
+    unquoted,
 )
 
 quick = settings(max_examples=100, deadline=None, derandomize=True)
@@ -118,6 +120,38 @@ def test_a_source_that_is_too_long_loses_its_middle_and_never_the_last_words() -
         assert len(shown) + left == 9_000
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}}
+
+
+def test_images_and_reasoning_have_their_weight() -> None:
+    small = user("Look.") | {"content": [{"type": "text", "text": "Look."}]}
+    large = small | {"content": [*small["content"], PICTURE]}
+    assert text_size(small) == 5 and 9_000 < text_size(large) - text_size(small) < 9_100
+    assert text_size(assistant("ab") | {"reasoning_content": "c" * 700}) == 702
+    assert accept("y" * 900, [user("x") | {"content": [PICTURE]}]), "like with like"
+    assert "AAAA" not in summary_source([large]) and "[image_url]" in extractive_summary([large])
+
+
+@pytest.mark.parametrize("odd", [None, 3.5, True, object()], ids=["none", "float", "bool", "object"])
+def test_what_has_no_size_is_refused(odd: Any) -> None:
+    for call_it in (lambda: text_size(odd), lambda: accept("x", odd), lambda: asked(lambda source: "x", odd)):
+        with pytest.raises(AgentLabError, match="size"):
+            call_it()
+
+
+@pytest.mark.parametrize("length", [0, 1, 3_999, 4_000, 4_001, 90_000])
+def test_what_was_quoted_can_be_read_again(length: int) -> None:
+    text = "é" * length
+    assert unquoted(quoted(text)) == (text[:4_000], length)
+
+
+def test_an_image_alone_does_not_hide_the_task() -> None:
+    alone = user("") | {"content": [PICTURE]}
+    assert last_by_person([user("Task."), alone]) == 0 and last_by_person([alone]) == -1
+    assert last_by_person([user("Task."), alone | {"content": [PICTURE, {"type": "text", "text": "This."}]}]) == 1
+    assert extractive_summary([user("Task. " * 99), alone]).count("Task. ") == 99
+
+
 def test_the_last_words_by_a_person() -> None:
     assert last_by_person(WORK) == 0
     assert last_by_person([user("a"), user("b"), user(" \n"), user("c") | {"origin": "x"}, tool("d", "e")]) == 1
@@ -153,6 +187,7 @@ def test_the_fallback_carries_the_earlier_summary_on() -> None:
     assert summary.startswith(f"{FALLBACK_NOTE}\nEarlier summary:\nSection 1\n\nSection 2\n- person")
     for nothing in (None, "", " \n", 7):
         assert extractive_summary(WORK, nothing) == extractive_summary(WORK)
+    assert extractive_summary(None) == FALLBACK_NOTE  # type: ignore[arg-type]
 
 
 def test_fallbacks_on_fallbacks_do_not_grow() -> None:
@@ -275,6 +310,34 @@ def test_why_it_failed_is_said_and_bounded() -> None:
 
     verdict = asked(fail)
     assert verdict.reason.startswith("The summariser failed: ValueError: no no") and len(verdict.reason) < 400
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_without_words_and_a_cancellation_of_its_own_are_failures() -> None:
+    def mute(source: str) -> str:
+        raise Mute
+
+    async def cancelled(source: str) -> str:
+        raise asyncio.CancelledError
+
+    breaker = Breaker()
+    assert asked(mute, breaker=breaker).reason == "The summariser failed: Mute."
+    assert "not by us" in asked(cancelled, breaker=breaker).reason and breaker.failures == 2
+
+
+def test_a_summariser_that_swallows_its_cancellation_is_late_all_the_same() -> None:
+    async def stubborn(source: str) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "late"
+        return "S"
+
+    assert "no answer within 0.01 s" in asked(stubborn, timeout_s=0.01).reason
 
 
 def test_a_time_out_of_its_own_is_not_ours() -> None:

@@ -170,3 +170,12 @@ def test_a_threshold_is_a_share_of_the_window(threshold: float) -> None:
 def test_work_must_be_possible(fields: dict[str, Any]) -> None:
     with pytest.raises(AgentLabError, match=r"counts|fit"):
         Work(**fields)
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    with pytest.raises(AgentLabError, match="at least one"):
+        best_threshold(Prices(1), ttl_s=300, idle_s=1, thresholds=[])
+    with pytest.raises(AgentLabError, match="share of the window"):
+        simulate("a", [1], ttl_s=300, prices=Prices(1))  # type: ignore[arg-type]
+    with pytest.raises(AgentLabError, match="0 tokens or more"):
+        break_even(-5, idle_s=0, ttl_s=300, prices=Prices(1))

@@ -83,3 +83,9 @@ def test_the_cost_view_admits_a_loss() -> None:
     written = {"input_tokens": 0, "cache_creation_input_tokens": 1000}
     view = cost_view([written] * 3, Prices(3.0, 15.0, read=0.3, write=3.75))
     assert "(-25.0%)" in view and "cost more than it saved" in view
+
+
+def test_one_usage_alone_is_a_session_of_one_request() -> None:
+    one = {"prompt_tokens": 1_000, "prompt_tokens_details": {"cached_tokens": 500}}
+    assert cost_view(one, None) == cost_view([one], None)  # type: ignore[arg-type]
+    assert status_line(one, session=one) == status_line(one, session=[one])  # type: ignore[arg-type]

@@ -46,7 +46,6 @@ from agentlab.simulator import Fault, Simulator
 from agentlab.simulator.tokens import render, tokenize
 from agentlab.summary import SUMMARY_PROMPT, last_by_person, summarizer, summary_source, text_size
 from agentlab.tools import Registry
-from agentlab.watchdog import LoopBudget
 from agentlab.widgets import explore, stream
 
 # %% [markdown]
@@ -220,7 +219,8 @@ for so_far, keep, limit in (22, 8, 8_000), (22, 8, 6_000), (22, 16, 6_000), (36,
     knob.set(so_far=so_far, keep_recent=keep, max_anchor_chars=limit)
     history = airline[:so_far]
     cut, words = split_index(history, keep, limit), last_by_person(history)
-    fate = "summarised" if words < cut else "pinned"
+    newest = words >= so_far - keep
+    fate = "summarised" if words < cut else "among the newest" if newest else "pinned"
     rows.append((so_far, keep, limit, cut, f"{words}: {history[words]['content'][:30]}", fate))
 knob.set(so_far=22, keep_recent=8, max_anchor_chars=8_000)
 head = ("messages", "keep_recent", "max_anchor_chars", "cut at", "the person's last words", "are")
@@ -329,20 +329,24 @@ draw.bar(parts, unit="places")
 #
 # ## In the loop
 #
-# A task of 80 steps, a window of 4,000 tokens. Both models are scripts that know only what they are shown: the worker goes
-# on behind the last module it sees, the scribe writes down how far the work is.
+# A session of 200 turns, a window of 2,000 tokens. Both models are scripts that know only what they are shown: the worker
+# ports the module that the person names, the scribe writes down how far the work is.
 
 # %%
-WINDOW, STEPS = 4_000, 80
-JOB = f"Port the {STEPS} modules to v2, one by one, and leave all comments as they are."
+WINDOW, TURNS = 2_000, 200
+
+
+def words(turn):
+    return f"Port module_{turn} to v2, and leave its comments as they are."
 
 
 def worker(request):
-    shown = json.dumps(request["messages"])
-    if JOB not in shown:
+    asked = re.findall(r"Port (module_\d+) to v2", json.dumps(request["messages"]))
+    if not asked:
         return "I do not know what I was asked to do."
-    n = 1 + max(map(int, re.findall(r"module_(\d+)", shown)), default=0)
-    return "All are ported." if n > STEPS else assistant("", call(f"call_{n}", "port", path=f"module_{n}"))
+    if request["messages"][-1]["role"] == "tool":
+        return f"{asked[-1]} is ported."
+    return assistant("", call(f"call_{asked[-1]}", "port", path=asked[-1]))
 
 
 def scribe(request):
@@ -362,20 +366,19 @@ def port(path: str) -> str:
 # %%
 async def work_on(manager=None):
     provider = Simulator(worker, context_window=WINDOW)
-    turn = run_turn(
-        [user(JOB)], provider.client(), port_tools,
-        hooks=hooks(manager) if manager else None, budget=LoopBudget(2 * STEPS),
-    )  # fmt: skip
-    try:
-        ending = (await turn.run()).history[-1]["content"]
-    except ContextOverflow as refused:
-        ending = refused.body["error"]["message"]
-    return provider, turn, ending
+    client, history, wired = provider.client(), [], hooks(manager) if manager else None
+    for number in range(1, TURNS + 1):
+        turn = run_turn([*history, user(words(number))], client, port_tools, hooks=wired)
+        try:
+            history = (await turn.run()).history
+        except ContextOverflow as refused:
+            return provider, turn.history, f"in turn {number}: {refused.body['error']['message']}"
+    return provider, history, f"turn {number}: {history[-1]['content']}"
 
 
 manager = SegmentManager(summarizer(Simulator(scribe).client()), limits=Limits(WINDOW))
 alone, _, refusal = await work_on()
-steady, turn, ending = await work_on(manager)
+steady, history, ending = await work_on(manager)
 print("without:", refusal)
 print("with:   ", ending)
 
@@ -386,9 +389,9 @@ rows = {name: [usage["prompt_tokens"] for usage in listed] for name, listed in u
 draw.chart(rows, unit="tokens", limit=(WINDOW, "the window"))
 
 # %%
-told = [any(JOB in str(message["content"]) for message in request["messages"]) for request in steady.requests]
-print(f"{len(told)} requests, the task stands in {sum(told)} of them, word for word")
-print(f"the history of the turn is whole: {len(turn.history)} messages")
+told = [words(1 + at // 2) in json.dumps(request["messages"]) for at, request in enumerate(steady.requests)]
+print(f"{len(told)} requests; what the person had asked stands in {sum(told)} of them, word for word")
+print(f"the history of the session is whole: {len(history)} messages")
 
 # %% [markdown]
 # A manager changes what is **sent**, never the history: that is the log, and a branch can start anywhere in it. It keeps
@@ -423,7 +426,7 @@ draw.table(rows, head=head)
 # | way | what it shrinks | its unit | what is lost |
 # |---|---|---|---|
 # | **segments** (this chapter) | the old part, into one message | tokens reported, then messages and characters | what the summary leaves out; code keeps the words |
-# | **layers** ([chapter 07](07_layers.ipynb)) | single results first, a summary last | UTF-8 bytes of the request's JSON lines | little, as long as the first layers are enough |
+# | **layers** ([chapter 07](07_layers.ipynb)) | single results first, a summary last | UTF-8 bytes of the request's JSON lines | from the view: whole groups of the middle, without a summary (snip), older results (micro), then what the summary leaves out; files have the long results, and the transcript |
 # | **surface** ([chapter 09](09_surface.ipynb)) | a view over a log; long texts keep both ends | code points | nothing: the log has all of it |
 #
 # And before all three, [`spill`](02_spill.ipynb) keeps long outputs from coming in at all.
@@ -569,7 +572,7 @@ if os.environ.get("AGENT_BASE_URL"):
     result = await compact(airline, summarize=summarizer(ChatClient.from_env()))
     print(result.summary if result.compacted else result.reason)
     manager = SegmentManager(summarizer(ChatClient.from_env()), limits=Limits.from_env())
-    agent = Agent(ChatClient.from_env(), hooks=hooks(manager))
+    agent = Agent(ChatClient.from_env(), context=manager)
     await stream(agent.send("In one sentence: what is lost when a conversation is summarised?"))
 else:
     print("AGENT_BASE_URL is not set: this cell stays offline.")

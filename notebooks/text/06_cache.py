@@ -233,6 +233,44 @@ draw.table(rows, head=("request", "prompt", "hit", "paid again", "idle", "verdic
 # %%
 source(Ledger.record)
 
+
+# %% [markdown]
+# The seed's own figures for A to D, from three requests laid out as one text and from six turns. The words here are ours,
+# the lengths and the numbers are the seed's.
+
+# %% tags=["breaks-prefix"]
+def seeded(number, in_system, trimmed=False):
+    clock = f"10:23:0{number + 1 if in_system else 4}"
+    system = "Look first, then act.".ljust(29, ".")
+    asked = "How do I run the tests?".ljust(40, ".")
+    parts = [f"Now: {clock}.{system}" if in_system else system, "run_shell, read_file".ljust(98, ".")]
+    parts = [f"[system]\n{parts[0]}", f"[tools]\n{parts[1]}"]
+    parts.append(f"[user]\n{asked}" + ("" if in_system else f"\n\n[Time {clock}]"))
+    for at, (said, length) in enumerate([(38, 324), (44, 54)][:number]):
+        result = f"result {at}".ljust(length, ".")
+        result = result[:80] + "(shortened" if trimmed and at == 0 else result
+        parts += [f"[assistant]\n{'call'.ljust(said, '.')}", f"[tool]\n{result}"]
+    return "\n\n".join(parts)
+
+
+A, B = ([seeded(number, in_system) for number in range(3)] for in_system in (True, False))
+PAIRS = {
+    "A, a clock in front: request 1, then 2": (A[0], A[1]),
+    "A, request 2, then 3": (A[1], A[2]),
+    "B, the clock at the tail: 2, then 3": (B[1], B[2]),
+    "C, a result shortened: 2, then 3": (B[1], seeded(2, False, trimmed=True)),
+}
+for what, (one, other) in PAIRS.items():
+    print(f"{what}: {prefix.common_prefix(one, other) / len(one):.1%} can be reused")
+
+six, now = Ledger(), 0
+TURNS = [(0, 8200, 0), (15, 11400, 8200), (20, 14100, 11400), (2280, 16300, 0), (10, 18000, 16300), (12, 17600, 5100)]
+for gap, prompt, read in TURNS:
+    now += gap
+    fields = {"input_tokens": 0, "cache_read_input_tokens": read, "cache_creation_input_tokens": prompt - read}
+    six.record(fields, now)
+print(f"D, six turns: {six.wasted:,} tokens in {six.misses} misses")
+
 # %% [markdown]
 # From a ledger to a diagnosis. Four sessions, four symptoms; the third is compacted at request 20, and `reset()` called:
 
@@ -425,8 +463,9 @@ draw.table(rows, head=("habit", "hits", "paid again", "verdict", "USD"))
 
 # %% [markdown]
 # Two things to see. A time that is *not kept* costs the last message of each request, time and again, which is little here
-# and stays below the ledger's noise. And a ticking system prompt shows **no waste at all**: without a single hit, the ledger
-# cannot tell it from a provider without a cache. That is the symptom "0 % in every request", and needs a look of its own.
+# and stays below the ledger's noise. And a ticking system prompt shows **no waste at all** here: this provider reports hits
+# only, and without a single one the ledger cannot tell it from a provider without a cache. That is the symptom "0 % in
+# every request", and needs a look of its own. (Where writes are reported, as Anthropic's are, the ledger sees the waste.)
 #
 # ### When to compact?
 #
@@ -673,10 +712,11 @@ draw.chart({"prompt": used}, unit="tokens", limit=(4_000, "the window"))
 #
 # <details><summary>An answer</summary>
 #
-# Each such request reads the whole prompt, for a tenth of its price. Coming back cold costs the full price, or 1.25 times
-# that where writing is charged. So after 10 to 12 requests, 40 to 50 minutes, keeping it warm has cost more than the cold
-# start. For a short pause it can pay; a compaction before the pause is often cheaper than both. And a cache that is kept for
-# an hour (Anthropic: twice the input price to write) is made for this case.
+# Each such request reads the whole prompt, for a tenth of its price. Coming back cold costs the full price instead of that
+# tenth, or 1.25 times the full price where writing is charged. So after (1 - 0.1) / 0.1 = 9 requests, or (1.25 - 0.1) / 0.1
+# = 11.5, which is 36 or 46 minutes, keeping it warm has cost more than the cold start. For a short pause it can pay; a
+# compaction before the pause is often cheaper than both. And a cache that is kept for an hour (Anthropic: twice the input
+# price to write) is made for this case.
 #
 # </details>
 #

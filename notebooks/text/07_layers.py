@@ -558,7 +558,7 @@ turn = await stream(check.when_to_spill.turn(check.when_to_spill.solution))
 #
 # </details>
 #
-# **Think.** A marker says `[13 message groups left out here]`. Could a program find out from it that a history was
+# **Think.** A marker says `[13 message groups left out]`. Could a program find out from it that a history was
 # snipped?
 #
 # <details><summary>An answer</summary>
