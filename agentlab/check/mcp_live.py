@@ -42,7 +42,7 @@ class SmallClient:
     def __init__(self, lines: Any, answer: Callable[[Any], Any], blamed: Callable[[Exception], str]) -> None:
         self._lines, self._answer, self._blamed = lines, answer, blamed
         self._truth = Peer()
-        self._asked: int | str = -1
+        self._asked: int | float | str | None = -1
         self._why = ""  # what ended the conversation
         self._future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._future.set_result({})  # nothing is waited for yet
