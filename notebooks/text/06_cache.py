@@ -238,7 +238,7 @@ source(Ledger.record)
 # The seed's own figures for A to D, from three requests laid out as one text and from six turns. The words here are ours,
 # the lengths and the numbers are the seed's.
 
-# %% tags=["breaks-prefix"]
+# %%
 def seeded(number, in_system, trimmed=False):
     clock = f"10:23:0{number + 1 if in_system else 4}"
     system = "Look first, then act.".ljust(29, ".")
