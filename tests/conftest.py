@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 # The same examples on every machine, whatever its speed; `make soak` looks for new ones.
 _any_speed = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", max_examples=40, derandomize=True, **_any_speed)
+settings.register_profile("quick", max_examples=25, derandomize=True, **_any_speed)
 settings.register_profile("soak", max_examples=2000, **_any_speed)
 settings.load_profile("quick")
 
