@@ -33,7 +33,7 @@ lab: ## open the chapters in JupyterLab; PORT=8889, NO_BROWSER=1, PYTHON=python3
 
 test: ## every test, and every chapter against its saved outputs
 	$(call ready,test)
-	@$(BIN)/python -m pytest -q -n2 --dist=loadfile --nbval --nbval-current-env --nbval-cell-timeout=120 tests $(wildcard notebooks/[0-9]*.ipynb)
+	@$(BIN)/python -m pytest -q -n3 --dist=loadfile --nbval --nbval-current-env --nbval-cell-timeout=120 tests $(wildcard notebooks/[0-9]*.ipynb)
 
 check: ## lint, format and types
 	$(call ready,test)
