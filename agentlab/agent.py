@@ -161,8 +161,7 @@ class Agent:
     @property
     def running(self) -> bool:
         """Whether somebody iterates over a turn right now."""
-        # Python 3.11 can leave `ag_running` set on a generator that was closed half-way; one without a frame is over.
-        return bool(self.turn and self.turn.running and getattr(self.turn._events, "ag_frame", None))
+        return bool(self.turn and self.turn.running)
 
     @property
     def history(self) -> list[Message]:
@@ -358,7 +357,7 @@ class Agent:
         end before, since it writes to the journal.
         """
         try:
-            if self.turn and self.running:
+            if self.turn and self.turn.running:
                 self.turn.stop.request()
             elif self.turn:
                 await self.turn.aclose()

@@ -181,12 +181,17 @@ def test_the_first_ctrl_c_stops_and_the_second_leaves(tmp_path):
 @pytest.mark.parametrize("command", ["say x", "/compact"])
 def test_ctrl_c_before_anything_has_begun(tmp_path, command):
     async def main():
-        chat = Chat(Opener(tmp_path, offline=True), Paper())
+        screen = Paper()
+        chat = Chat(Opener(tmp_path, offline=True), screen)
         chat.submit("say a few words, more than a summary would have")
         await chat.settled()
         chat.submit(command)
         chat.interrupt()
         await chat.settled()
+        assert "x" not in screen.lines and screen.tail == ""
+        chat.submit("say y")
+        await chat.settled()
+        assert "y" in screen.lines and screen.errors == []
         await chat.leave()
 
     run(main())

@@ -17,6 +17,7 @@ from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError, ToolError
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
+from agentlab.prefix import common_prefix
 from agentlab.simulator import Simulator
 from agentlab.tools import Registry, ToolResult
 
@@ -90,13 +91,8 @@ def _counted(text: str, cap: int, mode: str, out: str) -> Difference | None:
 
 def _shown(text: str, out: str) -> tuple[int, int]:
     """How many characters of the text stand in front of the excerpt, and how many at its end."""
-    front, back = _common(text, out), _common(text[::-1], out[::-1])
+    front, back = common_prefix(text, out), common_prefix(text[::-1], out[::-1])
     return front, min(back, len(out) - front, len(text) - front)
-
-
-def _common(one: str, other: str) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _all(*checks: Callable[[str, int, str, str], Difference | None]) -> Callable[..., Difference | None]:

@@ -60,7 +60,52 @@ class Assembles(Protocol):
     def message(self) -> Message: ...
 
 
-class Reply:
+class Streamed(Protocol):
+    """What knows a reply so far: an assembler, or the reply of one try."""
+
+    def message(self) -> Message: ...
+    @property
+    def finish_reason(self) -> str | None: ...
+    @property
+    def usage(self) -> dict[str, Any] | None: ...
+    @property
+    def complete(self) -> bool: ...
+
+
+class Streaming:
+    """A reply while it streams: `_texts` brings its text, `_source` knows it so far, and may be replaced meanwhile."""
+
+    _source: Streamed
+    _texts: AsyncGenerator[str, None]
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._texts
+
+    def message(self) -> Message:
+        """The assistant message so far, as a dict."""
+        return self._source.message()
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the model ended, or None while it has not said so."""
+        return self._source.finish_reason
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The usage as the provider reports it, or None."""
+        return self._source.usage
+
+    @property
+    def complete(self) -> bool:
+        """Whether the stream proved its own end."""
+        return self._source.complete
+
+    async def aclose(self) -> None:
+        """Close the HTTP stream. What had arrived stays in `message()`."""
+        await self._texts.aclose()
+
+
+class Reply(Streaming):
     """One streamed reply: iterate over its text, then (or at any time) ask for the `message()` so far.
 
     Iterating raises ProviderError or StreamError; their `partial` is the message so far. After Stop it just ends.
@@ -68,41 +113,15 @@ class Reply:
 
     def __init__(self, events: Events, new_assembler: Callable[[], Assembles], stop: Stop) -> None:
         self._new_assembler = new_assembler
-        self._assembler = new_assembler()
+        self._assembler = self._source = new_assembler()
         self._texts = self._read(events(lambda: self._assembler.done()), stop)
-
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self._texts
-
-    def message(self) -> Message:
-        """The assistant message so far, as a dict."""
-        return self._assembler.message()
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the model ended, or None while it has not said so."""
-        return self._assembler.finish_reason
-
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """The usage as the provider reports it, or None."""
-        return self._assembler.usage
-
-    @property
-    def complete(self) -> bool:
-        """Whether the stream proved its own end."""
-        return self._assembler.complete
-
-    async def aclose(self) -> None:
-        """Close the HTTP stream. What had arrived stays in `message()`."""
-        await self._texts.aclose()
 
     async def _read(self, events: AsyncGenerator[dict[str, Any], None], stop: Stop) -> AsyncGenerator[str, None]:
         try:
             async with aclosing(guard(events, stop)) as guarded:
                 async for event in guarded:
                     if RESTART in event:
-                        self._assembler = self._new_assembler()
+                        self._assembler = self._source = self._new_assembler()
                     elif text := self._assembler.feed(event):
                         yield text
         except (ProviderError, StreamError) as error:

@@ -24,22 +24,16 @@ from typing import Any, Protocol
 from agentlab.errors import AgentLabError, ProviderUnavailable, RateLimited, StopRequested, StreamError
 from agentlab.interrupt import Stop
 from agentlab.messages import Message
+from agentlab.provider.client import Streamed, Streaming
 
 WHY_CHARS = 200
 _DOUBLINGS = 60  # more would pass every longest wait, and then what a float holds
 
 
-class Streamed(Protocol):
+class OneTry(Streamed, Protocol):
     """What is needed of a reply (`agentlab.provider.Reply` is one)."""
 
-    @property
-    def usage(self) -> dict[str, Any] | None: ...
-    @property
-    def finish_reason(self) -> str | None: ...
-    @property
-    def complete(self) -> bool: ...
     def __aiter__(self) -> AsyncIterator[str]: ...
-    def message(self) -> Message: ...
     async def aclose(self) -> None: ...
 
 
@@ -48,7 +42,7 @@ class Streams(Protocol):
 
     def stream(
         self, history: Sequence[Message], tools: Sequence[dict[str, Any]] = (), stop: Stop | None = None
-    ) -> Streamed: ...
+    ) -> OneTry: ...
 
 
 @dataclass(frozen=True)
@@ -144,43 +138,18 @@ class Retrying:
 WaitFor = Callable[[int, AgentLabError, dict[str, Any] | None, Stop], Awaitable[bool]]
 
 
-class RetryingReply:
+class RetryingReply(Streaming):
     """One streamed reply, by as many tries as it takes: iterate over its text, ask for the `message()` at any time.
 
-    Iterating raises the error of the last try. After Stop it just ends, while it waits, too.
+    Iterating raises the error of the last try. After Stop it just ends, while it waits, too. `usage` is that of the
+    current try.
     """
 
-    def __init__(self, ask: Callable[[], Streamed], wait_for: WaitFor, stop: Stop) -> None:
-        self._reply = ask()
+    def __init__(self, ask: Callable[[], OneTry], wait_for: WaitFor, stop: Stop) -> None:
+        self._reply = self._source = ask()
         self._texts = self._read(ask, wait_for, stop)
 
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self._texts
-
-    def message(self) -> Message:
-        """The assistant message so far, as a dict."""
-        return self._reply.message()
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the model ended, or None while it has not said so."""
-        return self._reply.finish_reason
-
-    @property
-    def usage(self) -> dict[str, Any] | None:
-        """The usage as the provider reports it for the current try, or None."""
-        return self._reply.usage
-
-    @property
-    def complete(self) -> bool:
-        """Whether the stream proved its own end."""
-        return self._reply.complete
-
-    async def aclose(self) -> None:
-        """Close the HTTP stream. What had arrived stays in `message()`."""
-        await self._texts.aclose()
-
-    async def _read(self, ask: Callable[[], Streamed], wait_for: WaitFor, stop: Stop) -> AsyncGenerator[str, None]:
+    async def _read(self, ask: Callable[[], OneTry], wait_for: WaitFor, stop: Stop) -> AsyncGenerator[str, None]:
         shown, failed = False, 0
         while True:
             try:
@@ -199,7 +168,7 @@ class RetryingReply:
                     return
             finally:
                 await self._reply.aclose()
-            self._reply = ask()
+            self._reply = self._source = ask()
 
 
 def _add(error: AgentLabError, sentence: str) -> None:
