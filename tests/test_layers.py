@@ -14,6 +14,7 @@ import pytest
 from clean_run import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_session import WINDOW, desk, get_through
 
 from agentlab.agent import Agent
 from agentlab.compaction import CompactionError
@@ -30,7 +31,7 @@ from agentlab.simulator import Simulator
 from agentlab.simulator.tokens import render
 from agentlab.spill import collect
 from agentlab.summary import Breaker
-from agentlab.tools import Registry, ToolResult
+from agentlab.tools import ToolResult
 from agentlab.watchdog import LoopBudget
 from tests.strategies import torn_histories, whole_histories
 
@@ -513,16 +514,6 @@ def test_any_refusal(
 # In the loop
 
 
-def desk(size: int) -> Registry:
-    registry = Registry()
-
-    @registry.tool(read_only=True)
-    def read_file(path: str) -> str:
-        return f"{path}: " + "some words of code; " * (size // 20)
-
-    return registry
-
-
 def test_a_refused_request_reaches_the_reactive_path_once(tmp_path: Path) -> None:
     simulator = Simulator(lambda request: "Fine.", context_window=800)
     scribe = Scribe()
@@ -559,9 +550,6 @@ def test_a_reply_that_reached_its_length_limit_is_no_refusal(tmp_path: Path) -> 
     assert run(turn.run()).reason == "length" and scribe.sources == []
 
 
-WINDOW = 2_000
-
-
 def offline_model(request: dict[str, Any]) -> Any:
     """Reads a file for every word of the person, then answers. Without tools it is being asked for a summary.
 
@@ -583,21 +571,8 @@ def test_many_turns_in_a_small_window(tmp_path: Path, turns: int) -> None:
     manager = manager_in(tmp_path, fields_summarizer(client), thresholds=Thresholds().for_window(WINDOW))
     wired = hooks(manager, Hooks(after_results=manager.after_results))
     agent = Agent(client, desk(2_000), system="You are careful.", context=None, hooks=wired)
-
-    async def main() -> None:
-        for turn in range(turns):
-            words = f"Task number {turn}: tidy module {turn} up."
-            await agent.send(words).run()
-            assert agent.turn and agent.turn.reason == "done"
-            sent = simulator.requests[-1]["messages"]
-            assert any(words in message["content"] for message in sent if message["role"] == "user"), turn
-
-    asyncio.run(main())
-    chats = [request for request in simulator.requests if "tools" in request]
-    tokens = [len(render(request["tools"], request["messages"])) for request in chats]
-    assert len(chats) == 2 * turns and max(tokens) < WINDOW, "not one was refused"
-    assert len(simulator.requests) - len(chats) < 0.6 * turns, "not a summary at every step"
-    assert len(render([], agent.history)) > turns // 10 * WINDOW
+    summaries = get_through(agent, simulator, turns)
+    assert summaries < 0.6 * turns, "not a summary at every step"
     spilled = [message["output_path"] for message in agent.history if "output_path" in message]
     assert len(spilled) == turns and all((tmp_path / path).stat().st_size > 1_900 for path in spilled)
     view = run(manager.prepare(agent.history)).history

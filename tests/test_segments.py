@@ -11,6 +11,7 @@ import pytest
 from clean_run import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_session import WINDOW, desk, get_through, offline_model
 
 from agentlab.agent import Agent
 from agentlab.compaction import CompactionError, Limits
@@ -25,7 +26,6 @@ from agentlab.segments import SegmentManager
 from agentlab.simulator import Simulator
 from agentlab.simulator.tokens import render
 from agentlab.summary import summarizer
-from agentlab.tools import Registry
 from agentlab.watchdog import LoopBudget
 
 FULL, ROOMY = {"total_tokens": 900}, {"total_tokens": 100}
@@ -243,16 +243,6 @@ def test_an_answer_in_between_starts_the_count_anew() -> None:
 # In the loop
 
 
-def desk(size: int) -> Registry:
-    registry = Registry()
-
-    @registry.tool(read_only=True)
-    def read_file(path: str) -> str:
-        return f"{path}: " + "some words of code; " * (size // 20)
-
-    return registry
-
-
 def test_a_refused_request_is_compacted_and_sent_again() -> None:
     simulator = Simulator(lambda request: "Fine.", context_window=1_200)
     manager = SegmentManager(Scribe(), limits=Limits(1_200))
@@ -314,41 +304,14 @@ def test_other_hooks_stay() -> None:
     assert seen == [ROOMY]
 
 
-WINDOW = 2_000
-
-
-def offline_model(request: dict[str, Any]) -> Any:
-    """Reads a file for every word of the person, then answers. Without tools it is being asked for a summary."""
-    messages = request["messages"]
-    if "tools" not in request:
-        source = messages[1]["content"]
-        return f"1. Task: as quoted. 2. Done: read {source.count('tool result')} files. 3. Open. 4. Files. 5. None."
-    if messages[-1]["role"] == "tool":
-        return "Done with this one."
-    return assistant("", call(f"c{len(messages)}", "read_file", path=f"src/module_{len(messages)}.py"))
-
-
 @pytest.mark.parametrize("turns", [60, pytest.param(200, marks=pytest.mark.soak)])
 def test_many_turns_in_a_small_window(turns: int) -> None:
     simulator = Simulator(offline_model, context_window=WINDOW)
     client = simulator.client()
     manager = SegmentManager(summarizer(client), limits=Limits(WINDOW))
     agent = Agent(client, desk(600), system="You are careful.", context=None, hooks=hooks(manager))
-
-    async def main() -> None:
-        for turn in range(turns):
-            words = f"Task number {turn}: tidy module {turn} up."
-            await agent.send(words).run()
-            assert agent.turn and agent.turn.reason == "done"
-            sent = simulator.requests[-1]["messages"]
-            assert any(words in message["content"] for message in sent if message["role"] == "user"), turn
-
-    asyncio.run(main())
-    chats = [request for request in simulator.requests if "tools" in request]
-    tokens = [len(render(request["tools"], request["messages"])) for request in chats]
-    assert len(chats) == 2 * turns and max(tokens) < WINDOW
-    assert len(simulator.requests) - len(chats) < 0.6 * turns, "not a summary at every step"
-    assert len(render([], agent.history)) > turns // 10 * WINDOW, "nothing of it was lost"
+    summaries = get_through(agent, simulator, turns)
+    assert summaries < 0.6 * turns, "not a summary at every step"
     assert manager.last and not manager.last.degraded
 
 
