@@ -21,6 +21,7 @@ from typing import Any
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.outputs import reducer
@@ -34,12 +35,18 @@ from agentlab.workspace import Workspace
 Shorten = Callable[[Sequence[ToolResult]], list[ToolResult]]
 
 HINTS = (
-    "A hook returns what is kept; one that returns None has only looked. `shorten` returns the short results, the"
-    " recorder's methods return None. Which of the two must have the last word?",
-    "`Hooks` has one place for `after_results`, and two mechanisms want it. Write a function of your own that calls"
-    " both, and give that to `Hooks`. The other three places belong to the recorder alone.",
-    "In your function: kept = shorten(results), then recorder.after_results(kept), then return kept. Written down"
-    " before it is short, the long text is back after a restart.",
+    say(
+        "A hook returns what is kept; one that returns None has only looked. `shorten` returns the short results, the"
+        " recorder's methods return None. Which of the two must have the last word?"
+    ),
+    say(
+        "`Hooks` has one place for `after_results`, and two mechanisms want it. Write a function of your own that calls"
+        " both, and give that to `Hooks`. The other three places belong to the recorder alone."
+    ),
+    say(
+        "In your function: kept = shorten(results), then recorder.after_results(kept), then return kept. Written down"
+        " before it is short, the long text is back after a restart."
+    ),
 )
 
 LONG, SHORT = "x" * 9_000, "xx... [saved]"
@@ -99,44 +106,67 @@ class Case:
 
 CASES = (
     Case(
-        "the model gets the short results", "what after_results returns", [SHORT] * 2,
+        say("the model gets the short results"),
+        say("what after_results returns"),
+        [SHORT] * 2,
         lambda stage: [result.output for result in stage.kept],
-        "The loop keeps what this hook returns. None means that it has only looked: the long text stays, and is sent.",
+        say(
+            "The loop keeps what this hook returns. None means that it has only looked: the long text "
+            "stays, and is sent."
+        ),
     ),
     Case(
-        "the log gets them too", "the results in the log", [SHORT] * 2, lambda stage: stage.logged("tool"),
-        "After a restart the log is the conversation. With the long text in it the next request is another one than the"
-        " last, and may not fit; without any, nobody knows what came of the calls.",
+        say("the log gets them too"),
+        say("the results in the log"),
+        [SHORT] * 2,
+        lambda stage: stage.logged("tool"),
+        say(
+            "After a restart the log is the conversation. With the long text in it the next request is "
+            "another one than the last, and may not fit; without any, nobody knows what came of the calls."
+        ),
     ),
     Case(
-        "each result is saved once", "files", 2, lambda stage: stage.files,
-        "`shorten` writes a file for each long result, every time that it is called. Call it once a batch.",
+        say("each result is saved once"),
+        "files",
+        2,
+        lambda stage: stage.files,
+        say("`shorten` writes a file for each long result, every time that it is called. Call it once a batch."),
     ),
     Case(
-        "the person's words", "the person's words in the log", ["Build it."], lambda stage: stage.logged("user"),
-        "They come through before_request, and through no other hook.",
+        say("the person's words"),
+        say("the person's words in the log"),
+        ["Build it."],
+        lambda stage: stage.logged("user"),
+        say("They come through before_request, and through no other hook."),
     ),
     Case(
-        "the reply, before its calls run", "replies in the log", [""], lambda stage: stage.logged("assistant"),
-        "after_message is asked before the first call runs. So after a crash the log knows what had been started.",
+        say("the reply, before its calls run"),
+        say("replies in the log"),
+        [""],
+        lambda stage: stage.logged("assistant"),
+        say("after_message is asked before the first call runs. So after a crash the log knows what had been started."),
     ),
     Case(
-        "how each call ended", "states of the calls", ["running", "running", "completed", "completed"],
+        say("how each call ended"),
+        say("states of the calls"),
+        ["running", "running", "completed", "completed"],
         lambda stage: [event["record"]["status"] for event in stage.log.events if event["type"] == "tool_call"],
-        "The recorder writes it down when it sees the results: hand them to recorder.after_results.",
+        say("The recorder writes it down when it sees the results: hand them to recorder.after_results."),
     ),
     Case(
-        "the usage", "usages in the log", [USAGE],
+        say("the usage"),
+        say("usages in the log"),
+        [USAGE],
         lambda stage: [event["usage"] for event in stage.log.events if event["type"] == "usage"],
-        "What is not written down is in no bill after a restart: on_usage.",
+        say("What is not written down is in no bill after a restart: on_usage."),
     ),
-)  # fmt: skip
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.wiring a plain function, without brackets: check.wiring(my_hooks).")
+        raise AgentLabError(say("Give check.wiring a plain function, without brackets: check.wiring(my_hooks)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -145,7 +175,9 @@ def _judge(case: Case, answer: Any) -> Finding:
         got = case.look(Stage(answer).play())
         return None if got == case.expected else Difference(case.where, short(case.expected), short(got), case.why)
 
-    return finding(case, answer, run, fed="one step: words, a reply with two calls, two long results", instead="hooks")
+    return finding(
+        case, answer, run, fed=say("one step: words, a reply with two calls, two long results"), instead="hooks"
+    )
 
 
 WINDOW, FAILED = 2_000, 777
@@ -196,13 +228,13 @@ def live(answer: Any) -> Live:
     try:
         running = turn(answer)
     except AgentLabError as error:
-        return Live(False, f"Before the restart: {error}")
+        return Live(False, say("Before the restart: {error}", error=error))
     except Exception as error:
-        return Live(False, f"Your hooks raised: {blame(error, answer)}")
+        return Live(False, say("Your hooks raised: {error}", error=blame(error, answer)))
     try:
         run_sync(running.run())
     except AgentLabError as error:
-        return Live(False, f"After the restart: {error}", tuple(running.history))
+        return Live(False, say("After the restart: {error}", error=error), tuple(running.history))
     said = str(running.history[-1].get("content") or "")
     return Live(said == RIGHT, said, tuple(running.history))
 

@@ -13,6 +13,7 @@ from typing import Any
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.prices import Prices, bill
@@ -22,12 +23,20 @@ from agentlab.tools import Registry
 from agentlab.usage import CacheUsage, Entry, Ledger
 
 HINTS = (
-    "The last prompt was just computed, so this request should read all of it from the cache, or all of itself if it is"
-    " the shorter one: `missed = min(before, usage.prompt) - usage.hit`. Up to `noise` it counts as 0.",
-    "Keep three things: the last prompt, the time of the last request, and whether this provider ever reported a hit"
-    " or a write. While it never did, the verdict is `unknown`, and it stays known for good once it did.",
-    "`reset()` forgets the last prompt and nothing else: the time of the last request and the provider's habit"
-    " remain. A pause of exactly the TTL is not too long.",
+    say(
+        "The last prompt was just computed, so this request should read all of it from the cache, or all "
+        "of itself if it is the shorter one: `missed = min(before, usage.prompt) - usage.hit`. Up to "
+        "`noise` it counts as 0."
+    ),
+    say(
+        "Keep three things: the last prompt, the time of the last request, and whether this provider ever "
+        "reported a hit or a write. While it never did, the verdict is `unknown`, and it stays known for "
+        "good once it did."
+    ),
+    say(
+        "`reset()` forgets the last prompt and nothing else: the time of the last request and the provider's habit"
+        " remain. A pause of exactly the TTL is not too long."
+    ),
 )
 
 
@@ -65,61 +74,77 @@ class Case:
 START = (Request(0, 8_000, 0, 8_000), Request(10, 11_000, 8_000, 3_000))
 
 CASES = (
-    Case("a session that only grows", (*START, Request(20, 14_000, 11_000, 3_000)), "All of the last prompt was read."),
-    Case("the first request", (Request(0, 9_000),), "It has nothing to be compared with: `unknown`, and 0."),
     Case(
-        "a small difference", (*START, Request(5, 12_000, 9_976), Request(5, 13_000, 11_000)),
-        "Blocks and marks are coarse: up to `noise` tokens nothing is wrong. The limit itself is still noise.",
+        say("a session that only grows"),
+        (*START, Request(20, 14_000, 11_000, 3_000)),
+        say("All of the last prompt was read."),
+    ),
+    Case(say("the first request"), (Request(0, 9_000),), say("It has nothing to be compared with: `unknown`, and 0.")),
+    Case(
+        say("a small difference"),
+        (*START, Request(5, 12_000, 9_976), Request(5, 13_000, 11_000)),
+        say("Blocks and marks are coarse: up to `noise` tokens nothing is wrong. The limit itself is still noise."),
     ),
     Case(
-        "one token above the noise", (*START, Request(5, 12_000, 9_975)),
-        "Beyond the noise all of it counts, not only what lies above.",
+        say("one token above the noise"),
+        (*START, Request(5, 12_000, 9_975)),
+        say("Beyond the noise all of it counts, not only what lies above."),
     ),
     Case(
-        "a provider that never reports", tuple(Request(n, 9_000 + n, reported=False) for n in (0, 5, 10)),
-        "Its 0 proves nothing: `unknown`, and 0.",
+        say("a provider that never reports"),
+        tuple(Request(n, 9_000 + n, reported=False) for n in (0, 5, 10)),
+        say("Its 0 proves nothing: `unknown`, and 0."),
     ),
     Case(
-        "it reported once, then it is silent", (*START, Request(10, 12_000), Request(10, 13_000, reported=False)),
-        "It can report, so its 0 is a miss now.",
+        say("it reported once, then it is silent"),
+        (*START, Request(10, 12_000), Request(10, 13_000, reported=False)),
+        say("It can report, so its 0 is a miss now."),
     ),
     Case(
-        "a write is a report, too", (START[0], Request(10, 9_000)),
-        "Who writes to a cache has one: the next 0 is a miss.",
+        say("a write is a report, too"),
+        (START[0], Request(10, 9_000)),
+        say("Who writes to a cache has one: the next 0 is a miss."),
     ),
     Case(
-        "the person was away", (*START, Request(2_280, 13_000, 0, 13_000)),
-        "The pause was longer than the TTL, so the cache was gone: nobody's fault.",
+        say("the person was away"),
+        (*START, Request(2_280, 13_000, 0, 13_000)),
+        say("The pause was longer than the TTL, so the cache was gone: nobody's fault."),
     ),
     Case(
-        "somebody rewrote the history", (*START, Request(12, 12_500, 3_000)),
-        "The cache was still warm. Somebody changed what had been sent.",
+        say("somebody rewrote the history"),
+        (*START, Request(12, 12_500, 3_000)),
+        say("The cache was still warm. Somebody changed what had been sent."),
     ),
-    Case("exactly the TTL", (*START, Request(300, 13_000)), "What was last used a TTL ago is still there."),
-    Case("another TTL", (*START, Request(2_280, 13_000)), "This provider keeps it for an hour.", ttl_s=3_600),
+    Case(say("exactly the TTL"), (*START, Request(300, 13_000)), say("What was last used a TTL ago is still there.")),
+    Case(say("another TTL"), (*START, Request(2_280, 13_000)), say("This provider keeps it for an hour."), ttl_s=3_600),
     Case(
-        "a prompt that became shorter", (*START, Request(5, 6_000, 6_000)),
-        "It can read no more than itself: take the smaller of the two prompts.",
-    ),
-    Case(
-        "a compaction", (*START, Request(5, 6_000, 1_000, compacted=True), Request(5, 7_000, 6_000)),
-        "A compaction pays once for a shorter prompt, on purpose: that is no waste.",
+        say("a prompt that became shorter"),
+        (*START, Request(5, 6_000, 6_000)),
+        say("It can read no more than itself: take the smaller of the two prompts."),
     ),
     Case(
-        "a miss after a compaction", (*START, Request(5, 6_000, compacted=True), Request(400, 7_000)),
-        "`reset` forgets the last prompt, not that this provider reports, and not what comes after it.",
+        say("a compaction"),
+        (*START, Request(5, 6_000, 1_000, compacted=True), Request(5, 7_000, 6_000)),
+        say("A compaction pays once for a shorter prompt, on purpose: that is no waste."),
     ),
     Case(
-        "a request whose usage did not come", (*START, Request(5, 0, reported=False), Request(5, 12_000, 4_000)),
-        "It has no verdict; the next one is compared with the last that had numbers.", bonus=True,
+        say("a miss after a compaction"),
+        (*START, Request(5, 6_000, compacted=True), Request(400, 7_000)),
+        say("`reset` forgets the last prompt, not that this provider reports, and not what comes after it."),
     ),
-)  # fmt: skip
+    Case(
+        say("a request whose usage did not come"),
+        (*START, Request(5, 0, reported=False), Request(5, 12_000, 4_000)),
+        say("It has no verdict; the next one is compared with the last that had numbers."),
+        bonus=True,
+    ),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no class."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.ledger your class, without brackets: check.ledger(MyLedger).")
+        raise AgentLabError(say("Give check.ledger your class, without brackets: check.ledger(MyLedger)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -135,11 +160,13 @@ def _judge(case: Case, answer: Any) -> Finding:
             wanted = mine.record(row.usage, at)
             expected, got = (wanted.missed, wanted.verdict), _read(theirs.record(row.usage, at))
             if got != expected:
-                return Difference(f"request {number}: (missed, verdict)", repr(expected), short(got))
+                return Difference(say("request {number}: (missed, verdict)", number=number), repr(expected), short(got))
         return None
 
-    fed = f"ttl_s={case.ttl_s:g}; {' | '.join(map(str, case.rows))}"
-    return finding(case, answer, run, fed=fed, instead="a verdict on every request", bonus=case.bonus, why=case.why)
+    fed = say("ttl_s={ttl_s:g}; {all}", ttl_s=case.ttl_s, all=" | ".join(map(str, case.rows)))
+    return finding(
+        case, answer, run, fed=fed, instead=say("a verdict on every request"), bonus=case.bonus, why=case.why
+    )
 
 
 def _read(value: Any) -> Any:
@@ -236,15 +263,26 @@ def live(answer: Any) -> Live:
         stage = _Stage(answer)
         run_sync(stage.turn.run())
     except Exception as error:
-        return Live(False, f"Your class raised in the loop: {blame(error, answer)}")
+        return Live(False, say("Your class raised in the loop: {error}", error=blame(error, answer)))
     told = str(stage.turn.history[-1].get("content") or "")
     history = tuple(stage.turn.history)
     right = f"Cache waste: {_summary([(e.missed, e.verdict) for e in stage.mine.entries[:-1]])}."
     paid = bill(stage.turn.usages, PRICES)
     if told != right:
-        return Live(False, f"The agent was told: {short(told)}\nThe bill says: {right}", history)
+        return Live(
+            False, say("The agent was told: {told}\nThe bill says: {right}", told=short(told), right=right), history
+        )
     worth = stage.mine.wasted * (PRICES.input - (PRICES.read or 0.0)) / 1e6
-    return Live(True, f"{told} The bill: USD {paid.actual:.4f}, of which this waste is {worth:.4f}.", history)
+    return Live(
+        True,
+        say(
+            "{told} The bill: USD {actual:.4f}, of which this waste is {worth:.4f}.",
+            told=told,
+            actual=paid.actual,
+            worth=worth,
+        ),
+        history,
+    )
 
 
 class Solution:

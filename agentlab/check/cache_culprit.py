@@ -18,6 +18,7 @@ from agentlab import jsonio
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.prefix import diff
@@ -28,13 +29,19 @@ from agentlab.tools import Registry
 from agentlab.usage import Ledger
 
 HINTS = (
-    "A request is laid out as tools, system, messages. Whatever comes first breaks all that stands behind it: name"
-    " that one, and look no further.",
-    "Compare texts, not objects: `{'a': 1, 'b': 2} == {'b': 2, 'a': 1}` is true, and the two are different prompts."
-    " `json.dumps` keeps the order of the keys.",
-    "Walk through the *previous* messages by index. A message that is missing now, or that is another text, is the"
-    " culprit; its role tells whether it is `system`. More messages behind the last one are no break. Settings such as"
-    " `temperature` are no part of the prompt.",
+    say(
+        "A request is laid out as tools, system, messages. Whatever comes first breaks all that stands behind it: name"
+        " that one, and look no further."
+    ),
+    say(
+        "Compare texts, not objects: `{'a': 1, 'b': 2} == {'b': 2, 'a': 1}` is true, and the two are different prompts."
+        " `json.dumps` keeps the order of the keys."
+    ),
+    say(
+        "Walk through the *previous* messages by index. A message that is missing now, or that is another "
+        "text, is the culprit; its role tells whether it is `system`. More messages behind the last one "
+        "are no break. Settings such as `temperature` are no part of the prompt."
+    ),
 )
 
 TOOLS = [
@@ -79,65 +86,92 @@ class Case:
 
 
 CASES = (
-    Case("only new messages", _body(HISTORY), _body([*HISTORY, *MORE]), "All of the previous request is still there."),
     Case(
-        "a clock in the system prompt", _body(_changed(0, content="It is 09:00:01. Be kind.")),
+        say("only new messages"),
+        _body(HISTORY),
+        _body([*HISTORY, *MORE]),
+        say("All of the previous request is still there."),
+    ),
+    Case(
+        say("a clock in the system prompt"),
+        _body(_changed(0, content="It is 09:00:01. Be kind.")),
         _body([*_changed(0, content="It is 09:00:02. Be kind."), *MORE]),
-        "The system prompt stands in front of every message.",
+        say("The system prompt stands in front of every message."),
     ),
     Case(
-        "a time in the middle that stays", _body(HISTORY), _body([*HISTORY, user("And now? [09:05:00]")]),
-        "A time harms nobody while its bytes stay. Compare, and do not search for dates.",
+        say("a time in the middle that stays"),
+        _body(HISTORY),
+        _body([*HISTORY, user("And now? [09:05:00]")]),
+        say("A time harms nobody while its bytes stay. Compare, and do not search for dates."),
     ),
     Case(
-        "an old result was trimmed", _body(HISTORY), _body([*_changed(3, content=LOG[:30]), *MORE]),
-        "The index is that of the list of messages, the system message included.",
+        say("an old result was trimmed"),
+        _body(HISTORY),
+        _body([*_changed(3, content=LOG[:30]), *MORE]),
+        say("The index is that of the list of messages, the system message included."),
     ),
     Case(
-        "the last result was trimmed", _body(HISTORY), _body([*_changed(5, content="3"), *MORE]),
-        "What was sent was cached, the newest message, too.",
+        say("the last result was trimmed"),
+        _body(HISTORY),
+        _body([*_changed(5, content="3"), *MORE]),
+        say("What was sent was cached, the newest message, too."),
     ),
     Case(
-        "a message was taken out", _body(HISTORY), _body([*HISTORY[:4], *MORE]),
-        "Where another message stands now, the prefix ends.",
+        say("a message was taken out"),
+        _body(HISTORY),
+        _body([*HISTORY[:4], *MORE]),
+        say("Where another message stands now, the prefix ends."),
     ),
     Case(
-        "the last message is gone", _body(HISTORY), _body(HISTORY[:-1]),
-        "The previous request is not the beginning of this one any more.",
+        say("the last message is gone"),
+        _body(HISTORY),
+        _body(HISTORY[:-1]),
+        say("The previous request is not the beginning of this one any more."),
     ),
     Case(
-        "tools in another order", _body(HISTORY), _body([*HISTORY, *MORE], [TOOLS[1], TOOLS[0], TOOLS[2]]),
-        "Tools stand in front of everything. Their order is part of the text.",
+        say("tools in another order"),
+        _body(HISTORY),
+        _body([*HISTORY, *MORE], [TOOLS[1], TOOLS[0], TOOLS[2]]),
+        say("Tools stand in front of everything. Their order is part of the text."),
     ),
     Case(
-        "a tool more", _body(HISTORY, TOOLS[:2]), _body([*HISTORY, *MORE]),
-        "It stands where the system prompt stood: all behind it has moved.",
+        say("a tool more"),
+        _body(HISTORY, TOOLS[:2]),
+        _body([*HISTORY, *MORE]),
+        say("It stands where the system prompt stood: all behind it has moved."),
     ),
     Case(
-        "keys in another order", _body(HISTORY), _body(HISTORY, [_turned(TOOLS[0]), *TOOLS[1:]]),
-        "Equal dicts, different texts: the model reads text.",
+        say("keys in another order"),
+        _body(HISTORY),
+        _body(HISTORY, [_turned(TOOLS[0]), *TOOLS[1:]]),
+        say("Equal dicts, different texts: the model reads text."),
     ),
     Case(
-        "tools and a message", _body(HISTORY), _body(_changed(3, content="short"), TOOLS[:2]),
-        "Only the first break matters: behind it everything is paid for anyway.",
+        say("tools and a message"),
+        _body(HISTORY),
+        _body(_changed(3, content="short"), TOOLS[:2]),
+        say("Only the first break matters: behind it everything is paid for anyway."),
     ),
     Case(
-        "arguments written anew", _body(HISTORY),
-        _body(_changed(2, tool_calls=[{**call("c1", "read"), "function": {"name": "read", "arguments": '{ }'}}])),
-        "The arguments are a text of their own; parsed and written again, its bytes change.",
+        say("arguments written anew"),
+        _body(HISTORY),
+        _body(_changed(2, tool_calls=[{**call("c1", "read"), "function": {"name": "read", "arguments": "{ }"}}])),
+        say("The arguments are a text of their own; parsed and written again, its bytes change."),
     ),
     Case(
-        "another temperature", _body(HISTORY, temperature=0), _body([*HISTORY, *MORE], temperature=1),
-        "Settings are no part of what the model reads.",
+        say("another temperature"),
+        _body(HISTORY, temperature=0),
+        _body([*HISTORY, *MORE], temperature=1),
+        say("Settings are no part of what the model reads."),
     ),
-    Case("no tools at all", _body(HISTORY, None), _body([*HISTORY, *MORE], None), "The key may be missing."),
-)  # fmt: skip
+    Case(say("no tools at all"), _body(HISTORY, None), _body([*HISTORY, *MORE], None), say("The key may be missing.")),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.culprit a plain function, without brackets: check.culprit(my_culprit).")
+        raise AgentLabError(say("Give check.culprit a plain function, without brackets: check.culprit(my_culprit)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -146,16 +180,20 @@ def _judge(case: Case, answer: Any) -> Finding:
         pair = copy.deepcopy((case.previous, case.current))
         got, expected = answer(*pair), diff(case.previous, case.current).culprit
         if jsonio.dumps(pair) != jsonio.dumps((case.previous, case.current)):
-            return Difference("what it was given", "unchanged", "changed", "These requests are still needed.")
-        return None if got == expected else Difference("the culprit", repr(expected), short(repr(got)))
+            return Difference(say("what it was given"), "unchanged", "changed", say("These requests are still needed."))
+        return None if got == expected else Difference(say("the culprit"), repr(expected), short(repr(got)))
 
-    fed = f"previous: {_told(case.previous)} | current: {_told(case.current)}"
-    return finding(case, answer, run, fed=fed, instead="a culprit, or None", why=case.why)
+    fed = say("previous: {previous} | current: {current}", previous=_told(case.previous), current=_told(case.current))
+    return finding(case, answer, run, fed=fed, instead=say("a culprit, or None"), why=case.why)
 
 
 def _told(request: dict[str, Any]) -> str:
     tools = [each["function"]["name"] for each in request.get("tools", [])]
-    return f"tools {', '.join(tools) or 'none'}; {len(request['messages'])} messages"
+    return say(
+        "tools {all}; {messages_count} messages",
+        all=", ".join(tools) or "none",
+        messages_count=len(request["messages"]),
+    )
 
 
 PRICES = Prices(2.0, 10.0, read=0.2)
@@ -243,12 +281,22 @@ def live(answer: Any) -> Live:
     try:
         run_sync(stage.turn.run())
     except Exception as error:
-        return Live(False, f"Your function raised in the loop: {blame(error, answer)}", tuple(stage.turn.history))
+        return Live(
+            False,
+            say("Your function raised in the loop: {error}", error=blame(error, answer)),
+            tuple(stage.turn.history),
+        )
     paid, misses = bill(stage.turn.usages, PRICES), stage.ledger.misses
     named = ", ".join(short(name) for name in itertools.islice(stage.named, BUGS))
-    said = f"Named: {named}. {stage.ledger.wasted:,} tokens were paid again in {misses} misses, USD {paid.actual:.4f}."
+    said = say(
+        "Named: {named}. {wasted:,} tokens were paid again in {misses} misses, USD {actual:.4f}.",
+        named=named,
+        wasted=stage.ledger.wasted,
+        misses=misses,
+        actual=paid.actual,
+    )
     if misses != BUGS:
-        said += f" Three names, {BUGS} misses: that was possible. What is named wrongly goes on costing."
+        said += say(" Three names, {bugs} misses: that was possible. What is named wrongly goes on costing.", bugs=BUGS)
     return Live(misses == BUGS, said, tuple(stage.turn.history))
 
 

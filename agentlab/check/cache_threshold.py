@@ -14,6 +14,7 @@ from typing import Any
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.prices import Prices, bill
@@ -24,12 +25,19 @@ from agentlab.ttl import Work, pauses, simulate
 from agentlab.watchdog import LoopBudget
 
 HINTS = (
-    "Do not guess. `ttl.simulate(0.5, ttl.pauses(pause_s, work.turns, seed=1), ttl_s=ttl_s, prices=prices,"
-    " work=work).cost` is what a session costs that compacts at half the window.",
-    "Ask for every threshold from 10 % to 95 %, in steps of 5 or less, with the same pauses for all, and take the one"
-    " that costs least: `min(thresholds, key=cost)`.",
-    "Chance decides which pause falls on which turn. Add up three or four seeds before you compare. A prompt is never"
-    " compacted below what a compaction leaves, so thresholds under `work.restored / work.window` are all the same.",
+    say(
+        "Do not guess. `ttl.simulate(0.5, ttl.pauses(pause_s, work.turns, seed=1), ttl_s=ttl_s, prices=prices,"
+        " work=work).cost` is what a session costs that compacts at half the window."
+    ),
+    say(
+        "Ask for every threshold from 10 % to 95 %, in steps of 5 or less, with the same pauses for all, "
+        "and take the one that costs least: `min(thresholds, key=cost)`."
+    ),
+    say(
+        "Chance decides which pause falls on which turn. Add up three or four seeds before you compare. A "
+        "prompt is never compacted below what a compaction leaves, so thresholds under `work.restored / "
+        "work.window` are all the same."
+    ),
 )
 
 TOLERANCE = 0.05
@@ -57,36 +65,62 @@ class Case:
 _WORK = Work(turns=16)
 CASES = (
     Case(
-        "five minutes, long pauses", SONNET, 300, 900, _WORK,
-        "After every pause the whole prompt is paid for at full price: keep it short.",
+        say("five minutes, long pauses"),
+        SONNET,
+        300,
+        900,
+        _WORK,
+        say("After every pause the whole prompt is paid for at full price: keep it short."),
     ),
     Case(
-        "two hours, long pauses", SONNET, 2 * HOUR_S, 900, _WORK,
-        "Even read from the cache a long prompt costs something, with every single request.",
+        say("two hours, long pauses"),
+        SONNET,
+        2 * HOUR_S,
+        900,
+        _WORK,
+        say("Even read from the cache a long prompt costs something, with every single request."),
     ),
     Case(
-        "no cache at all", NO_CACHE, 0, 60, _WORK,
-        "Without a cache every token is paid for in full, in every request.",
+        say("no cache at all"),
+        NO_CACHE,
+        0,
+        60,
+        _WORK,
+        say("Without a cache every token is paid for in full, in every request."),
     ),
     Case(
-        "reading costs next to nothing", CHEAP_READS, 2 * HOUR_S, 600, replace(_WORK, rework=4),
-        "The longer the cache lives and the less it costs to read, the longer a prompt may stay long.",
+        say("reading costs next to nothing"),
+        CHEAP_READS,
+        2 * HOUR_S,
+        600,
+        replace(_WORK, rework=4),
+        say("The longer the cache lives and the less it costs to read, the longer a prompt may stay long."),
     ),
     Case(
-        "a compaction loses much", SONNET, HOUR_S, 600, replace(_WORK, rework=16),
-        "What was lost is read again, request by request: compact rarely.",
+        say("a compaction loses much"),
+        SONNET,
+        HOUR_S,
+        600,
+        replace(_WORK, rework=16),
+        say("What was lost is read again, request by request: compact rarely."),
     ),
     Case(
-        "a small window", SONNET, 300, 300, Work(window=48_000, fixed=8_000, kept=6_000, growth=1_000, turns=16),
-        "The share depends on the window: what a compaction leaves is a large part of this one.",
+        say("a small window"),
+        SONNET,
+        300,
+        300,
+        Work(window=48_000, fixed=8_000, kept=6_000, growth=1_000, turns=16),
+        say("The share depends on the window: what a compaction leaves is a large part of this one."),
     ),
-)  # fmt: skip
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.threshold a plain function, without brackets: check.threshold(my_threshold).")
+        raise AgentLabError(
+            say("Give check.threshold a plain function, without brackets: check.threshold(my_threshold).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -99,21 +133,38 @@ def _judge(case: Case, answer: Any) -> Finding:
         lowest, cost = _cost(case, best), _cost(case, float(got))
         if cost <= lowest * (1 + TOLERANCE):
             return None
-        expected = f"at most {TOLERANCE:.0%} above USD {lowest:.3f}, which it costs at {best:.0%}"
-        return Difference("the session's cost", expected, f"USD {cost:.3f} at {got:.0%}: {cost / lowest - 1:.0%} more")
+        expected = say(
+            "at most {tolerance:.0%} above USD {lowest:.3f}, which it costs at {best:.0%}",
+            tolerance=TOLERANCE,
+            lowest=lowest,
+            best=best,
+        )
+        return Difference(
+            say("the session's cost"),
+            expected,
+            say("USD {cost:.3f} at {got:.0%}: {cost2:.0%} more", cost=cost, got=got, cost2=cost / lowest - 1),
+        )
 
-    fed = (
-        f"input {case.prices.input:g}, read {case.prices.read}, write {case.prices.write}; ttl_s={case.ttl_s:g}, "
-        f"pause_s={case.pause_s:g}, window {case.work.window:,}, growth {case.work.growth:,}, rework {case.work.rework}"
+    fed = say(
+        "input {input:g}, read {read}, write {write}; ttl_s={ttl_s:g}, pause_s={pause_s:g}, "
+        "window {window:,}, growth {growth:,}, rework {rework}",
+        input=case.prices.input,
+        read=case.prices.read,
+        write=case.prices.write,
+        ttl_s=case.ttl_s,
+        pause_s=case.pause_s,
+        window=case.work.window,
+        growth=case.work.growth,
+        rework=case.work.rework,
     )
-    return finding(case, answer, run, fed=fed, instead="a share of the window, such as 0.5", why=case.why)
+    return finding(case, answer, run, fed=fed, instead=say("a share of the window, such as 0.5"), why=case.why)
 
 
 def _no_share(got: Any) -> Difference | None:
     if isinstance(got, int | float) and not isinstance(got, bool) and 0 < got <= 1:
         return None
-    why = "The threshold is a share of the window, above 0 and up to 1."
-    return Difference("what it returns", "a share of the window, such as 0.5", short(repr(got)), why)
+    why = say("The threshold is a share of the window, above 0 and up to 1.")
+    return Difference(say("what it returns"), say("a share of the window, such as 0.5"), short(repr(got)), why)
 
 
 @lru_cache(maxsize=512)
@@ -121,11 +172,14 @@ def _cost(case: Case, threshold: float) -> float:
     """The mean cost of the session over pauses that the reader has not seen."""
     runs = [
         simulate(
-            threshold, pauses(case.pause_s, case.work.turns, seed=seed), ttl_s=case.ttl_s, prices=case.prices,
+            threshold,
+            pauses(case.pause_s, case.work.turns, seed=seed),
+            ttl_s=case.ttl_s,
+            prices=case.prices,
             work=case.work,
         )
         for seed in SEEDS
-    ]  # fmt: skip
+    ]
     return sum(run.cost for run in runs) / len(runs)
 
 
@@ -139,9 +193,16 @@ ASK = "Summarise the work so far in two sentences."
 RULES = "You read pages, one after the other, and look for something odd. " * 8
 KEPT = 4
 WORK = Work(
-    window=WINDOW, fixed=192, kept=336, growth=143, output=12, summary=35, steps=TURN_PAGES, step_s=STEP_S,
+    window=WINDOW,
+    fixed=192,
+    kept=336,
+    growth=143,
+    output=12,
+    summary=35,
+    steps=TURN_PAGES,
+    step_s=STEP_S,
     turns=PAGES // TURN_PAGES,
-)  # fmt: skip
+)
 
 
 class _Stage:
@@ -206,7 +267,7 @@ def _story(request: dict[str, Any]) -> Message | str:
 def _answered(answer: Any) -> float:
     got = answer(PRICES, TTL_S, AWAY_S, WORK)
     if found := _no_share(got):
-        raise AgentLabError(f"{found.why} It returned {found.got}.")
+        raise AgentLabError(say("{why} It returned {got}.", why=found.why, got=found.got))
     return float(got)
 
 
@@ -222,17 +283,24 @@ def live(answer: Any) -> Live:
     try:
         threshold = _answered(answer)
     except Exception as error:
-        return Live(False, f"Your function raised: {blame(error, answer)}")
+        return Live(False, say("Your function raised: {error}", error=blame(error, answer)))
     stage = _Stage(threshold)
     run_sync(stage.turn.run())
     best, lowest = _cheapest()
-    said = (
-        f"Compacted at {threshold:.0%}, {stage.compactions} times: the bill is USD {stage.cost:.4f}. "
-        f"The lowest that we found is USD {lowest:.4f}, at {best:.0%}."
+    said = say(
+        "Compacted at {threshold:.0%}, {compactions} times: the bill is USD {cost:.4f}. The "
+        "lowest that we found is USD {lowest:.4f}, at {best:.0%}.",
+        threshold=threshold,
+        compactions=stage.compactions,
+        cost=stage.cost,
+        lowest=lowest,
+        best=best,
     )
     close = stage.cost <= lowest * (1 + 2 * TOLERANCE)
     if not close:
-        said += f" That is {stage.cost / lowest - 1:.0%} more, and up to {2 * TOLERANCE:.0%} would do."
+        said += say(
+            " That is {cost:.0%} more, and up to {n:.0%} would do.", cost=stage.cost / lowest - 1, n=2 * TOLERANCE
+        )
     return Live(close, said, tuple(stage.turn.history))
 
 

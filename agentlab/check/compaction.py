@@ -20,6 +20,7 @@ from agentlab.check.interrupt import run_live
 from agentlab.check.interrupt_cases import told
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, tool, user
 from agentlab.simulator import Simulator
@@ -27,12 +28,20 @@ from agentlab.summary import last_by_person, text_of, text_size
 from agentlab.tools import Registry
 
 HINTS = (
-    "Three rules, one after the other, and each may only move the cut to the front: keep the newest messages; keep the"
-    " person's last words, if that is affordable; keep pairs whole.",
-    "A person wrote a message whose role is user and which has no `origin`. A nudge of the watchdog and an earlier"
-    " summary have one. What the pinned part costs is the text from there on: `summary.text_size(history[anchor:])`.",
-    "A batch may have several results: go to the front for as long as the message at the cut has the role tool. Do this"
-    " last, and with `cut > 0`. A cut with only one message in front of it gains nothing: return 0.",
+    say(
+        "Three rules, one after the other, and each may only move the cut to the front: keep the newest "
+        "messages; keep the person's last words, if that is affordable; keep pairs whole."
+    ),
+    say(
+        "A person wrote a message whose role is user and which has no `origin`. A nudge of the watchdog "
+        "and an earlier summary have one. What the pinned part costs is the text from there on: "
+        "`summary.text_size(history[anchor:])`."
+    ),
+    say(
+        "A batch may have several results: go to the front for as long as the message at the cut has the "
+        "role tool. Do this last, and with `cut > 0`. A cut with only one message in front of it gains "
+        "nothing: return 0."
+    ),
 )
 
 
@@ -62,36 +71,51 @@ class Case:
     max_anchor_chars: int = 40_000
 
 
-_PAIR = "A result without its call is refused by every provider, and so is a call without its results."
-_WORDS = "The person's last words went into the part that a summary replaces. A summary tells again, and loses."
-_ORIGIN = "A message with an `origin` was written by the program. It stood last, and the person's words are lost."
-_LATE = "All that has to stay would stay with a later cut, too. What is kept for nothing is paid for each time."
+_PAIR = say("A result without its call is refused by every provider, and so is a call without its results.")
+_WORDS = say("The person's last words went into the part that a summary replaces. A summary tells again, and loses.")
+_ORIGIN = say("A message with an `origin` was written by the program. It stood last, and the person's words are lost.")
+_LATE = say("All that has to stay would stay with a later cut, too. What is kept for nothing is paid for each time.")
 
 CASES = (
-    Case("only talk", [*TALK, *TALK, *TALK], 4, 8, _LATE),
-    Case("the person's words are far back", [*TALK, GO, *_steps(6)], 4, 4, _WORDS, text_size([GO, *_steps(6)])),
-    Case("they stay already", [*TALK, *_steps(3), GO, *_steps(3)], 9, 8, _LATE),
-    Case("three results of one batch", [*TALK, *_step("c1", "c2", "c3"), MORE, *_steps(1)], 4, 4, _PAIR),
-    Case("a summary and a nudge", [EARLIER, *TALK, GO, *_steps(2), EARLIER, NUDGE, *_steps(3)], 4, 5, _ORIGIN),
-    Case("too much to pin", [GO, *_steps(9)], 4, 15, "A pinned part that fills the window saves nothing.", 100),
-    Case("one character too far", [*TALK, GO, *_steps(6)], 4, 13, _LATE, text_size([GO, *_steps(6)]) - 1),
-    Case("shorter than what stays", TALK, 8, 0, "There is nothing to replace: return 0."),
-    Case("no message at all", [], 8, 0, "There is nothing to replace: return 0."),
-    Case("one message in front", [GO, *_steps(4), MORE], 9, 0, "A summary of one message gains nothing: return 0."),
+    Case(say("only talk"), [*TALK, *TALK, *TALK], 4, 8, _LATE),
+    Case(say("the person's words are far back"), [*TALK, GO, *_steps(6)], 4, 4, _WORDS, text_size([GO, *_steps(6)])),
+    Case(say("they stay already"), [*TALK, *_steps(3), GO, *_steps(3)], 9, 8, _LATE),
+    Case(say("three results of one batch"), [*TALK, *_step("c1", "c2", "c3"), MORE, *_steps(1)], 4, 4, _PAIR),
+    Case(say("a summary and a nudge"), [EARLIER, *TALK, GO, *_steps(2), EARLIER, NUDGE, *_steps(3)], 4, 5, _ORIGIN),
+    Case(
+        say("too much to pin"), [GO, *_steps(9)], 4, 15, say("A pinned part that fills the window saves nothing."), 100
+    ),
+    Case(say("one character too far"), [*TALK, GO, *_steps(6)], 4, 13, _LATE, text_size([GO, *_steps(6)]) - 1),
+    Case(say("shorter than what stays"), TALK, 8, 0, say("There is nothing to replace: return 0.")),
+    Case(say("no message at all"), [], 8, 0, say("There is nothing to replace: return 0.")),
+    Case(
+        say("one message in front"),
+        [GO, *_steps(4), MORE],
+        9,
+        0,
+        say("A summary of one message gains nothing: return 0."),
+    ),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.split_index a plain function, without brackets: check.split_index(my_split).")
+        raise AgentLabError(
+            say("Give check.split_index a plain function, without brackets: check.split_index(my_split).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    listed = ", ".join(map(_kind, case.history)) or "no message"
-    fed = f"keep_recent={case.keep_recent}, max_anchor_chars={case.max_anchor_chars}: {listed}"
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a position")
+    listed = ", ".join(map(_kind, case.history)) or say("no message")
+    fed = say(
+        "keep_recent={keep_recent}, max_anchor_chars={max_anchor_chars}: {listed}",
+        keep_recent=case.keep_recent,
+        max_anchor_chars=case.max_anchor_chars,
+        listed=listed,
+    )
+    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a position"))
 
 
 def _kind(message: Message) -> str:
@@ -103,13 +127,20 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     given = copy.deepcopy(list(case.history))
     cut = answer(given, case.keep_recent, case.max_anchor_chars)
     if given != list(case.history):
-        return Difference("the history", "as it was", "changed", "Only look: others still use this list.")
+        return Difference(
+            say("the history"), say("as it was"), "changed", say("Only look: others still use this list.")
+        )
     if type(cut) is not int or not 0 <= cut <= len(given):
-        return Difference("what it returns", f"a whole number from 0 to {len(given)}", short(cut), "It is a position.")
+        return Difference(
+            say("what it returns"),
+            say("a whole number from 0 to {given_count}", given_count=len(given)),
+            short(cut),
+            say("It is a position."),
+        )
     if cut == case.right:
         return None
     expected, got = f"{case.right}: {_message(given, case.right)}", f"{cut}: {_message(given, cut)}"
-    return Difference("the first message that stays", expected, got, _reason(case, given, cut))
+    return Difference(say("the first message that stays"), expected, got, _reason(case, given, cut))
 
 
 def _message(history: Sequence[Message], cut: int) -> str:
@@ -121,7 +152,10 @@ def _reason(case: Case, history: Sequence[Message], cut: int) -> str:
     if pairing.problems(history[cut:]):
         return _PAIR
     if len(history) - cut < min(case.keep_recent, len(history)):
-        return f"Only {len(history) - cut} messages stay. The newest results are what the model is working with."
+        return say(
+            "Only {history_count} messages stay. The newest results are what the model is working with.",
+            history_count=len(history) - cut,
+        )
     if case.right == 0:
         return case.why
     return _LATE if cut < case.right and case.why in (_WORDS, _ORIGIN) else case.why

@@ -19,6 +19,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import run_live
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user, wire
 from agentlab.simulator import Simulator
@@ -28,18 +29,31 @@ from agentlab.summary import text_of
 from agentlab.tools import Registry
 
 HINTS = (
-    "Build the messages for two times, `'10:23:01'` and `'10:23:21'`, and compare the first message of both. Everything"
-    " from the first difference on is read, and paid, anew.",
-    "The summary message must be the same bytes in every request, and so must the tail. What changes has one place:"
-    " behind all that has been sent before.",
-    "Return the summary message, the tail, and one more user message with the time, with an `origin`: no person wrote"
-    " it. It is not kept, so the next request has the new time in its place.",
+    say(
+        "Build the messages for two times, `'10:23:01'` and `'10:23:21'`, and compare the first message of "
+        "both. Everything from the first difference on is read, and paid, anew."
+    ),
+    say(
+        "The summary message must be the same bytes in every request, and so must the tail. What changes has one place:"
+        " behind all that has been sent before."
+    ),
+    say(
+        "Return the summary message, the tail, and one more user message with the time, with an `origin`: "
+        "no person wrote it. It is not kept, so the next request has the new time in its place."
+    ),
 )
 
 SUMMARY = "1. Task: port everything to v2. 2. Done: a.py. 3. Open: b.py. 4. src/a.py, src/b.py. 5. None."
-TIMES = [f"2026-03-0{day} {hour:02}:{minute:02}:{second:02}" for day, hour, minute, second in (
-    (1, 10, 23, 1), (1, 10, 23, 21), (1, 10, 24, 2), (1, 11, 0, 3), (2, 0, 0, 1),
-)]  # fmt: skip
+TIMES = [
+    f"2026-03-0{day} {hour:02}:{minute:02}:{second:02}"
+    for day, hour, minute, second in (
+        (1, 10, 23, 1),
+        (1, 10, 23, 21),
+        (1, 10, 24, 2),
+        (1, 11, 0, 3),
+        (2, 0, 0, 1),
+    )
+]
 TAIL = session()[6:]
 BLOCK = 16
 ALLOWED = 3 * BLOCK
@@ -59,11 +73,11 @@ class Case:
     times: Sequence[str]
 
 
-_PAID = "From the first changed byte on, everything is paid again: the summary, and the whole tail behind it."
+_PAID = say("From the first changed byte on, everything is paid again: the summary, and the whole tail behind it.")
 
 CASES = (
-    Case("twenty seconds later", (9, 11), TIMES[:2]),
-    Case("five requests, two days", (5, 9, 13, 17, 21), TIMES),
+    Case(say("twenty seconds later"), (9, 11), TIMES[:2]),
+    Case(say("five requests, two days"), (5, 9, 13, 17, 21), TIMES),
 )
 
 
@@ -71,11 +85,11 @@ def judge(answer: Any) -> list[Finding]:
     """What a request must hold, then one finding per series. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
         raise AgentLabError(
-            "Give check.stable_summary a plain function, without brackets: check.stable_summary(my_view)."
+            say("Give check.stable_summary a plain function, without brackets: check.stable_summary(my_view).")
         )
-    told = f"a summary, a tail of 9 messages, now={TIMES[0]}"
+    told = say("a summary, a tail of 9 messages, now={times}", times=TIMES[0])
     holds = finding(
-        Case("what one request holds", (), ()), answer, lambda: _holds(answer), fed=told, instead="messages"
+        Case(say("what one request holds"), (), ()), answer, lambda: _holds(answer), fed=told, instead="messages"
     )
     return [holds, *(_judge(case, answer) for case in CASES)]
 
@@ -84,27 +98,38 @@ def _holds(answer: Any) -> Difference | None:
     tail = copy.deepcopy(TAIL[:9])
     view = answer(SUMMARY, tail, TIMES[0])
     if tail != TAIL[:9]:
-        return Difference("the tail", "as it was", "changed", "Build a new list: the history keeps these messages.")
+        return Difference(
+            say("the tail"), say("as it was"), "changed", say("Build a new list: the history keeps these messages.")
+        )
     if not isinstance(view, list) or not all(isinstance(message, dict) for message in view):
-        return Difference("what it returns", "a list of messages", short(view), "It is the request's history.")
+        return Difference(
+            say("what it returns"), say("a list of messages"), short(view), say("It is the request's history.")
+        )
     texts = [text_of(message.get("content")) for message in view]
     if not any(SUMMARY in text for text in texts):
-        return Difference("the request", "the summary in it", short(texts), "Nothing else is left of what was dropped.")
+        return Difference(
+            say("the request"), say("the summary in it"), short(texts), say("Nothing else is left of what was dropped.")
+        )
     if SUMMARY not in texts[0]:
-        return Difference("the first message", "the summary", short(texts[0]), "What was first stands first.")
+        return Difference(
+            say("the first message"), say("the summary"), short(texts[0]), say("What was first stands first.")
+        )
     if not any(TIMES[0] in text for text in texts):
-        why = "Without the time nothing breaks the cache, but the model shall know how late it is."
-        return Difference("the request", f"{TIMES[0]} in it", short(texts), why)
+        why = say("Without the time nothing breaks the cache, but the model shall know how late it is.")
+        return Difference(say("the request"), say("{times} in it", times=TIMES[0]), short(texts), why)
     if [message for message in view if message in TAIL] != TAIL[:9]:
         return Difference(
-            "the tail", "its 9 messages in order, verbatim", short(view), "The tail is not yours to edit."
+            say("the tail"),
+            say("its 9 messages in order, verbatim"),
+            short(view),
+            say("The tail is not yours to edit."),
         )
     if found := pairing.problems(view):
-        return Difference("pairing.problems", "[]", found[0].sentence, "A call and its results stand together.")
+        return Difference("pairing.problems", "[]", found[0].sentence, say("A call and its results stand together."))
     added = [message for message in view if message not in TAIL]
     if any(message.get("role") != "user" or not message.get("origin") for message in added):
-        why = "An `origin` says that no person wrote it: the next split must not take it for the person's words."
-        return Difference("the messages that you add", "role user, with an origin", short(added), why)
+        why = say("An `origin` says that no person wrote it: the next split must not take it for the person's words.")
+        return Difference(say("the messages that you add"), say("role user, with an origin"), short(added), why)
     return None
 
 
@@ -117,8 +142,10 @@ def _judge(case: Case, answer: Any) -> Finding:
             prompt = render([], wire(answer(SUMMARY, copy.deepcopy(TAIL[:size]), time)))
             hit = cache.admit(prompt, marks=(), at=0.0).hit
             if before - hit > ALLOWED:
-                where = f"read from the cache at {time}"
-                return Difference(where, f"nearly all of {before} tokens", f"{hit} tokens", _PAID)
+                where = say("read from the cache at {time}", time=time)
+                return Difference(
+                    where, say("nearly all of {before} tokens", before=before), say("{hit} tokens", hit=hit), _PAID
+                )
             before = len(prompt)
         return None
 
@@ -161,7 +188,7 @@ def _start(answer: Any, sent: list[list[Message]], simulator: Simulator) -> Turn
     def view(history: list[Message]) -> list[Message]:
         made = answer(SO_FAR, copy.deepcopy(history), next(clock))
         if not isinstance(made, list):
-            raise AgentLabError(f"It returned {short(made)}, and a request needs a list of messages.")
+            raise AgentLabError(say("It returned {made}, and a request needs a list of messages.", made=short(made)))
         sent.append(made)
         return sent[-1]
 
@@ -177,7 +204,12 @@ def live(answer: Any) -> Live:
         return done
     prompt = sum(usage["prompt_tokens"] for usage in simulator.usages)
     read = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in simulator.usages)
-    bill = f"{done.said} The bill: {prompt:,} tokens of input, {read:,} of them read from the cache."
+    bill = say(
+        "{said} The bill: {prompt:,} tokens of input, {read:,} of them read from the cache.",
+        said=done.said,
+        prompt=prompt,
+        read=read,
+    )
     return Live(2 * read > prompt, bill, done.history)
 
 

@@ -17,6 +17,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.disclosure import Catalog
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.permissions import Policy
@@ -25,12 +26,19 @@ from agentlab.toolarray import Protocol, array_history
 from agentlab.tools import Registry
 
 HINTS = (
-    "Three questions, one after the other. Does this protocol add anything at all? Which names are deferred tools?"
-    " In which order do they stand?",
-    'With "strict" the direct tools stay in front, as they are, and the deferred ones with a found name follow, sorted'
-    " by name. A set forgets repeats; a dict from name to tool finds what is there and skips what is not.",
-    "Make a new list: `list(direct) + [...]`. `direct += ...` and `unmasked.sort()` change what the caller still uses,"
-    " and the array grows with every request.",
+    say(
+        "Three questions, one after the other. Does this protocol add anything at all? Which names are deferred tools?"
+        " In which order do they stand?"
+    ),
+    say(
+        'With "strict" the direct tools stay in front, as they are, and the deferred ones with a found '
+        "name follow, sorted by name. A set forgets repeats; a dict from name to tool finds what is there "
+        "and skips what is not."
+    ),
+    say(
+        "Make a new list: `list(direct) + [...]`. `direct += ...` and `unmasked.sort()` change what the "
+        "caller still uses, and the array grows with every request."
+    ),
 )
 
 
@@ -56,43 +64,66 @@ class Case:
 
 ONE, TWO = ("notify_user",), ("convene_panel", "notify_user")
 CASES = (
-    Case("free-text, nothing found", "free-text", ((),), ((),), "The direct tools are always there."),
+    Case(say("free-text, nothing found"), "free-text", ((),), ((),), say("The direct tools are always there.")),
     Case(
-        "free-text, two found", "free-text", ((), ONE, TWO), ((), (), ()),
-        "This provider takes any name: whatever you add here breaks the cache, and buys nothing.",
+        say("free-text, two found"),
+        "free-text",
+        ((), ONE, TWO),
+        ((), (), ()),
+        say("This provider takes any name: whatever you add here breaks the cache, and buys nothing."),
     ),
-    Case("strict, nothing found", "strict", ((),), ((),), "What nobody found is paid for in every request."),
+    Case(say("strict, nothing found"), "strict", ((),), ((),), say("What nobody found is paid for in every request.")),
     Case(
-        "strict, one found", "strict", ((), ONE, ONE, ONE), ((), ONE, ONE, ONE),
-        "Without it in the array this provider refuses the call; once it is there it stays.",
-    ),
-    Case(
-        "strict, two found in one step", "strict", ((), TWO, TWO), ((), TWO, TWO),
-        "One step, one change: both come at once.",
-    ),
-    Case(
-        "strict, the same names in another order", "strict", ((), TWO, TWO[::-1], TWO), ((), TWO, TWO, TWO),
-        "Names often live in a set, which has no order. Sorted, the same names give the same bytes.",
+        say("strict, one found"),
+        "strict",
+        ((), ONE, ONE, ONE),
+        ((), ONE, ONE, ONE),
+        say("Without it in the array this provider refuses the call; once it is there it stays."),
     ),
     Case(
-        "strict, found again", "strict", (("notify_user", "notify_user"),), (ONE,),
-        "A name twice in the array is refused by the provider.",
+        say("strict, two found in one step"),
+        "strict",
+        ((), TWO, TWO),
+        ((), TWO, TWO),
+        say("One step, one change: both come at once."),
     ),
     Case(
-        "strict, a later one", "strict", (ONE, ("schedule_wakeup", "notify_user")), (ONE, (*ONE, "schedule_wakeup")),
-        "All that were found stand there, sorted: tomorrow a server may list its tools in another order.",
+        say("strict, the same names in another order"),
+        "strict",
+        ((), TWO, TWO[::-1], TWO),
+        ((), TWO, TWO, TWO),
+        say("Names often live in a set, which has no order. Sorted, the same names give the same bytes."),
     ),
     Case(
-        "strict, names that are no deferred tools", "strict", (("no_such_tool", "read_file", *ONE),), (ONE,),
-        "A model makes names up, and calls direct tools, too: neither adds anything.",
+        say("strict, found again"),
+        "strict",
+        (("notify_user", "notify_user"),),
+        (ONE,),
+        say("A name twice in the array is refused by the provider."),
     ),
-)  # fmt: skip
+    Case(
+        say("strict, a later one"),
+        "strict",
+        (ONE, ("schedule_wakeup", "notify_user")),
+        (ONE, (*ONE, "schedule_wakeup")),
+        say("All that were found stand there, sorted: tomorrow a server may list its tools in another order."),
+    ),
+    Case(
+        say("strict, names that are no deferred tools"),
+        "strict",
+        (("no_such_tool", "read_file", *ONE),),
+        (ONE,),
+        say("A model makes names up, and calls direct tools, too: neither adds anything."),
+    ),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.resolve_tools a plain function, without brackets: check.resolve_tools(mine).")
+        raise AgentLabError(
+            say("Give check.resolve_tools a plain function, without brackets: check.resolve_tools(mine).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -107,32 +138,44 @@ def _judge(case: Case, answer: Any) -> Finding:
             if wrong := _wrong(array, added):
                 return wrong
             if (direct, deferred, unmasked) != (DIRECT, DEFERRED, list(found)):
-                return Difference("what it was given", "unchanged", "changed", "The caller uses these lists again.")
+                return Difference(
+                    say("what it was given"), "unchanged", "changed", say("The caller uses these lists again.")
+                )
             arrays.append(list(array))
         breaks, due = array_history(arrays).breaks, array_history([[*DIRECT, *added] for added in case.added]).breaks
         if breaks != due:
-            return Difference("times that the array changed", str(due), str(breaks), "The same tools, other bytes.")
+            return Difference(
+                say("times that the array changed"), str(due), str(breaks), say("The same tools, other bytes.")
+            )
         return None
 
-    found = finding(case, answer, run, fed="", instead="a list of tools", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("a list of tools"), why=case.why)
     if found.passed:
         return found
     number = min(len(arrays), len(case.found) - 1)
-    fed = f"{case.protocol!r}, request {number + 1} of {len(case.found)}, found {list(case.found[number])}"
+    fed = say(
+        "{protocol!r}, request {number} of {found_count}, found {found}",
+        protocol=case.protocol,
+        number=number + 1,
+        found_count=len(case.found),
+        found=list(case.found[number]),
+    )
     return Finding(case.name, False, False, fed, found.where, found.expected, found.got, found.why)
 
 
 def _wrong(array: Any, added: Sequence[str]) -> Difference | None:
     if not isinstance(array, list | tuple) or not all(isinstance(tool, dict) and "name" in tool for tool in array):
-        return Difference("what it returns", "a list of tools, as they were given", short(array), "Return the dicts.")
+        return Difference(
+            say("what it returns"), say("a list of tools, as they were given"), short(array), say("Return the dicts.")
+        )
     expected = [tool["name"] for tool in DIRECT] + list(added)
     got = [tool["name"] for tool in array]
     if got != expected:
-        return Difference("the names in the array", ", ".join(expected), short(", ".join(map(str, got)) or "none"))
+        return Difference(say("the names in the array"), ", ".join(expected), short(", ".join(map(str, got)) or "none"))
     by_name = {tool["name"]: tool for tool in [*DIRECT, *DEFERRED]}
     if changed := [tool for tool in array if tool != by_name[tool["name"]]]:
         return Difference(
-            "a tool", short(by_name[changed[0]["name"]]), short(changed[0]), "Leave the tools as they are."
+            say("a tool"), short(by_name[changed[0]["name"]]), short(changed[0]), say("Leave the tools as they are.")
         )
     return None
 
@@ -210,7 +253,11 @@ def live(answer: Any) -> Live:
         except AgentLabError as error:
             return Live(False, f"{protocol}: {short(str(error))}", tuple(running.history))
         except Exception as error:
-            return Live(False, f"Your function raised in the loop: {blame(error, answer)}", tuple(running.history))
+            return Live(
+                False,
+                say("Your function raised in the loop: {error}", error=blame(error, answer)),
+                tuple(running.history),
+            )
         last = str(running.history[-1].get("content") or "")
         breaks = array_history([request["tools"] for request in simulator.requests]).breaks
         size = len(jsonio.dumps(simulator.requests[-1]["tools"]))

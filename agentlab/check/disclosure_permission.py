@@ -14,6 +14,7 @@ from typing import Any
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.permissions import Policy, Rule, matching
@@ -21,12 +22,19 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry, Tool
 
 HINTS = (
-    "Find the target first. Then everything that follows, the permission too, is about the target and its input; what"
-    " is allowed for run_tool says nothing about what stands behind it.",
-    "`await policy.permits(target, input)` does all of it: the rules, the question to the person, and no for an answer"
-    " when nobody is there. `policy.judge` only says what is to be done: 'ask' is not yes.",
-    "A model makes names up, and calls run_tool with run_tool. Neither is a tool that can run: return 'failed', and say"
-    " what to do instead. Without an input, the input is {}.",
+    say(
+        "Find the target first. Then everything that follows, the permission too, is about the target and "
+        "its input; what is allowed for run_tool says nothing about what stands behind it."
+    ),
+    say(
+        "`await policy.permits(target, input)` does all of it: the rules, the question to the person, and "
+        "no for an answer when nobody is there. `policy.judge` only says what is to be done: 'ask' is not "
+        "yes."
+    ),
+    say(
+        "A model makes names up, and calls run_tool with run_tool. Neither is a tool that can run: return "
+        "'failed', and say what to do instead. Without an input, the input is {}."
+    ),
 )
 
 RAN = "ran"
@@ -84,55 +92,121 @@ class Case:
 OPEN = {"run_tool": "allow"}
 TEST_ONLY = [Rule("allow", "deploy_start", matching(environment="test")), Rule("allow", "run_tool"), Rule("deny")]
 CASES = (
-    Case("a target that reads", "weather_forecast", {"place": "Oslo"}, {}, "completed", "Reading is allowed."),
     Case(
-        "run_tool allowed, the target denied", "delete_branch", {"branch": "main"}, {**OPEN, "delete_*": "deny"},
-        "rejected", "Judged on run_tool, one allowed tool opens the door to all others.",
+        say("a target that reads"), "weather_forecast", {"place": "Oslo"}, {}, "completed", say("Reading is allowed.")
     ),
     Case(
-        "run_tool denied, the target allowed", "email_send", {"to": "a"}, {"run_tool": "deny", "email_*": "allow"},
-        "completed", "Only the target is judged: run_tool is no more than the way to it.",
+        say("run_tool allowed, the target denied"),
+        "delete_branch",
+        {"branch": "main"},
+        {**OPEN, "delete_*": "deny"},
+        "rejected",
+        say("Judged on run_tool, one allowed tool opens the door to all others."),
     ),
     Case(
-        "a target that writes, nobody there", "email_send", {"to": "a"}, OPEN, "rejected",
-        "Writing asks, and where nobody can be asked the answer is no. 'ask' is not yes.",
+        say("run_tool denied, the target allowed"),
+        "email_send",
+        {"to": "a"},
+        {"run_tool": "deny", "email_*": "allow"},
+        "completed",
+        say("Only the target is judged: run_tool is no more than the way to it."),
     ),
     Case(
-        "the person says no", "email_send", {"to": "a"}, OPEN, "rejected",
-        "The person is asked about the target, once.", answer=False, asked=("email_send",),
+        say("a target that writes, nobody there"),
+        "email_send",
+        {"to": "a"},
+        OPEN,
+        "rejected",
+        say("Writing asks, and where nobody can be asked the answer is no. 'ask' is not yes."),
     ),
     Case(
-        "the person says yes", "email_send", {"to": "a"}, OPEN, "completed",
-        "The person is asked about the target, once.", answer=True, asked=("email_send",),
+        say("the person says no"),
+        "email_send",
+        {"to": "a"},
+        OPEN,
+        "rejected",
+        say("The person is asked about the target, once."),
+        answer=False,
+        asked=("email_send",),
     ),
     Case(
-        "a rule about the arguments, kept", "deploy_start", {"environment": "test"}, TEST_ONLY, "completed",
-        "Rules look at the target's own input.",
+        say("the person says yes"),
+        "email_send",
+        {"to": "a"},
+        OPEN,
+        "completed",
+        say("The person is asked about the target, once."),
+        answer=True,
+        asked=("email_send",),
     ),
     Case(
-        "a rule about the arguments, broken", "deploy_start", {"environment": "production"}, TEST_ONLY, "rejected",
-        "Rules look at the target's own input.",
+        say("a rule about the arguments, kept"),
+        "deploy_start",
+        {"environment": "test"},
+        TEST_ONLY,
+        "completed",
+        say("Rules look at the target's own input."),
     ),
     Case(
-        "a rule that raises", "email_search", {"words": "x"}, [Rule("allow", when=_raises)], "rejected",
-        "A mistake in a policy must not open a door.",
+        say("a rule about the arguments, broken"),
+        "deploy_start",
+        {"environment": "production"},
+        TEST_ONLY,
+        "rejected",
+        say("Rules look at the target's own input."),
     ),
-    Case("a name that nobody has", "delete_everything", {}, {"*": "allow"}, "failed", "Say so, and how to go on."),
-    Case("a name that is no text", None, {}, {"*": "allow"}, "failed", "A model may send anything."),
     Case(
-        "run_tool through run_tool", "run_tool", {"name": "delete_branch", "input": {}},
-        {**OPEN, "delete_*": "deny"}, "failed", "It is no target: it would be judged, and not what stands behind it.",
+        say("a rule that raises"),
+        "email_search",
+        {"words": "x"},
+        [Rule("allow", when=_raises)],
+        "rejected",
+        say("A mistake in a policy must not open a door."),
     ),
-    Case("no input", "email_search", None, {}, "completed", "A tool without arguments is called without an input."),
-    Case("a tool that fails", "broken", {}, {"*": "allow"}, "failed", "The model reads why: it must not end the turn."),
-)  # fmt: skip
+    Case(
+        say("a name that nobody has"),
+        "delete_everything",
+        {},
+        {"*": "allow"},
+        "failed",
+        say("Say so, and how to go on."),
+    ),
+    Case(say("a name that is no text"), None, {}, {"*": "allow"}, "failed", say("A model may send anything.")),
+    Case(
+        say("run_tool through run_tool"),
+        "run_tool",
+        {"name": "delete_branch", "input": {}},
+        {**OPEN, "delete_*": "deny"},
+        "failed",
+        say("It is no target: it would be judged, and not what stands behind it."),
+    ),
+    Case(
+        say("no input"),
+        "email_search",
+        None,
+        {},
+        "completed",
+        say("A tool without arguments is called without an input."),
+    ),
+    Case(
+        say("a tool that fails"),
+        "broken",
+        {},
+        {"*": "allow"},
+        "failed",
+        say("The model reads why: it must not end the turn."),
+    ),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no async function."""
     if not callable(answer) or not inspect.iscoroutinefunction(answer):
         raise AgentLabError(
-            "Give check.target_permission an async function, without brackets: check.target_permission(my_run_tool)."
+            say(
+                "Give check.target_permission an async function, without brackets: "
+                "check.target_permission(my_run_tool)."
+            )
         )
     return [_judge(case, answer) for case in CASES]
 
@@ -145,26 +219,33 @@ def _judge(case: Case, answer: Any) -> Finding:
         got = run_sync(answer(case.target, case.input, tools=bench.tools, policy=bench.policy(case.rules)))
         return _wrong(case, bench, got)
 
-    fed = f"name={case.target!r}, input={case.input!r}, rules={_rules(case.rules)}"
-    return finding(case, answer, run, fed=fed, instead=f"{case.status!r} and a text", why=case.why)
+    fed = say(
+        "name={target!r}, input={input!r}, rules={rules}",
+        target=case.target,
+        input=case.input,
+        rules=_rules(case.rules),
+    )
+    return finding(case, answer, run, fed=fed, instead=say("{status!r} and a text", status=case.status), why=case.why)
 
 
 def _wrong(case: Case, bench: Bench, got: Any) -> Difference | None:
     runs = case.status == "completed" or case.target == "broken"
     expected = [(case.target, case.input or {})] if runs else []
     if bench.ran != expected:
-        return Difference("what ran", short(expected or "nothing"), short(bench.ran or "nothing"))
+        return Difference(say("what ran"), short(expected or "nothing"), short(bench.ran or "nothing"))
     if not (isinstance(got, tuple | list) and len(got) == 2 and all(isinstance(part, str) for part in got)):
-        return Difference("what it returns", "two texts: a status, and words for the model", short(got))
+        return Difference(say("what it returns"), say("two texts: a status, and words for the model"), short(got))
     status, text = got
     if status != case.status:
-        return Difference("the status", repr(case.status), repr(short(status)))
+        return Difference(say("the status"), repr(case.status), repr(short(status)))
     if tuple(bench.asked) != case.asked:
-        return Difference("what the person was asked", _told(case.asked), _told(bench.asked))
+        return Difference(say("what the person was asked"), _told(case.asked), _told(bench.asked))
     if not text.strip():
-        return Difference("the text", "words for the model", "nothing", "An empty result tells it nothing.")
+        return Difference(
+            say("the text"), say("words for the model"), "nothing", say("An empty result tells it nothing.")
+        )
     if case.target == "broken" and "disk is full" not in text:
-        return Difference("the text", "what the tool said: The disk is full.", short(text))
+        return Difference(say("the text"), say("what the tool said: The disk is full."), short(text))
     return None
 
 
@@ -220,7 +301,9 @@ def live(answer: Any) -> Live:
     try:
         run_sync(running.run())
     except Exception as error:
-        return Live(False, f"Your function raised in the loop: {blame(error, answer)}", tuple(running.history))
+        return Live(
+            False, say("Your function raised in the loop: {error}", error=blame(error, answer)), tuple(running.history)
+        )
     said = str(running.history[-1].get("content") or "")
     return Live(said == RIGHT, said, tuple(running.history))
 

@@ -17,31 +17,36 @@ from agentlab.check.interrupt_solution import repair as solution
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.check.stream import FILES, TOTAL
 from agentlab.errors import AgentLabError, ProviderError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, tool, user
 from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "Print pairing.problems(history) for the input that fails, and again for what you return.",
-    "Go from one assistant message to the next. All that stands between two of them is one window: its results (by id,"
-    " for the calls of this message only) and everything else.",
-    "For each window append: the assistant message, one result or note per call in the order of the calls, then"
-    " everything else. Build new dicts where you change something, and never write into what was passed in.",
+    say("Print pairing.problems(history) for the input that fails, and again for what you return."),
+    say(
+        "Go from one assistant message to the next. All that stands between two of them is one window: its "
+        "results (by id, for the calls of this message only) and everything else."
+    ),
+    say(
+        "For each window append: the assistant message, one result or note per call in the order of the calls, then"
+        " everything else. Build new dicts where you change something, and never write into what was passed in."
+    ),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer):
-        raise AgentLabError("Give check.repair the function itself, without brackets: check.repair(my_repair).")
+        raise AgentLabError(say("Give check.repair the function itself, without brackets: check.repair(my_repair)."))
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
     fed = " | ".join(map(told, case.history))
     return finding(
-        case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history", bonus=case.bonus, why=case.why
+        case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), bonus=case.bonus, why=case.why
     )
 
 
@@ -51,23 +56,23 @@ def _wrong(case: Case, answer: Callable[[list[Message]], Any]) -> Difference | N
     given = copy.deepcopy(before)
     after = answer(given)
     if not isinstance(after, list) or not all(isinstance(message, dict) for message in after):
-        why = "Return the new history: a list of messages."
-        return Difference("what it returns", "a list of messages", short(after), why)
+        why = say("Return the new history: a list of messages.")
+        return Difference(say("what it returns"), say("a list of messages"), short(after), why)
     if given != before:
-        why = "Change nothing that was passed in: the log stays as it was. Build a new list, and new dicts."
-        return Difference("the input", "as it was", "changed", why)
+        why = say("Change nothing that was passed in: the log stays as it was. Build a new list, and new dicts.")
+        return Difference(say("the input"), say("as it was"), "changed", why)
     if found := pairing.problems(after):
         return Difference("pairing.problems", "[]", found[0].sentence)
     if case.whole and after != before:
-        return Difference("what it returns", "the same messages", " | ".join(map(told, after)))
+        return Difference(say("what it returns"), say("the same messages"), " | ".join(map(told, after)))
     if found_lost := _lost(before, after):
         return found_lost
     if answer(copy.deepcopy(before)) != after:
-        why = "Put no clock and no random id into it: other bytes at each request make the prompt cache useless."
-        return Difference("repair of the same history again", "the same", "something else", why)
+        why = say("Put no clock and no random id into it: other bytes at each request make the prompt cache useless.")
+        return Difference(say("repair of the same history again"), say("the same"), say("something else"), why)
     if (again := answer(copy.deepcopy(after))) != after:
-        why = "It runs before every request, also on what it has repaired: then there is nothing left to do."
-        return Difference("repair of what it returned", "no change", _first_change(after, again), why)
+        why = say("It runs before every request, also on what it has repaired: then there is nothing left to do.")
+        return Difference(say("repair of what it returned"), say("no change"), _first_change(after, again), why)
     return None
 
 
@@ -84,28 +89,28 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
         said = iter([message["content"] for message in after if message["role"] == role])
         for text in [message["content"] for message in before if message["role"] == role and message["content"]]:
             if text not in said:  # goes on where the last one was found, so the order counts
-                return Difference(f"the {role}'s words", text, "gone, or in another order")
+                return Difference(say("the {role}'s words", role=role), text, say("gone, or in another order"))
     asked = [each for message in before for each in calls_of(message)]
     kept = [each for message in after for each in calls_of(message)]
     if [each["id"] for each in asked] != [each["id"] for each in kept]:
         ids = ", ".join(str(each["id"]) for each in kept) or "none"
-        return Difference("the calls", ", ".join(each["id"] for each in asked), ids)
+        return Difference(say("the calls"), ", ".join(each["id"] for each in asked), ids)
     right = pairing.repair(before).history
     wanted = [each["function"]["arguments"] for message in right for each in calls_of(message)]
     for expected, each in zip(wanted, kept, strict=True):
         if each["function"]["arguments"] != expected:
-            why = "Only arguments that do not parse become {}, and nothing is guessed."
-            return Difference("the arguments of a call", expected, short(each["function"]["arguments"]), why)
+            why = say("Only arguments that do not parse become {}, and nothing is guessed.")
+            return Difference(say("the arguments of a call"), expected, short(each["function"]["arguments"]), why)
     real = {message["content"] for message in before if message["role"] == "tool"}
     for expected, got in zip(_results(right), _results(after), strict=True):
-        where = f"the result of {expected['tool_call_id']}"
+        where = say("the result of {tool_call_id}", tool_call_id=expected["tool_call_id"])
         if expected.get("origin") != "repair" and got["content"] != expected["content"]:
             return Difference(where, expected["content"], short(got["content"]))
         if expected.get("origin") == "repair" and (got["content"] in real or not str(got["content"]).strip()):
-            return Difference(where, "a note that it did not run", short(got["content"]))
+            return Difference(where, say("a note that it did not run"), short(got["content"]))
     for text in sorted(real):
         if not any(text in str(message.get("content")) for message in after):
-            return Difference("what a tool found out", text, "gone")
+            return Difference(say("what a tool found out"), text, "gone")
     return None
 
 
@@ -174,12 +179,14 @@ def run_live(running: Turn, sent: list[list[Message]], answer: Any, *, right: st
     except ProviderError as error:
         return Live(False, str(error), tuple(sent[-1]) if sent else ())
     except Exception as error:
-        return Live(False, f"The loop broke: {blame(error, answer)}")
+        return Live(False, say("The loop broke: {error}", error=blame(error, answer)))
     said = str(last.get("content") or "")
     history = (*sent[-1], last)
     if running.reason == "done" and said == right:
         return Live(True, said, history)
-    return Live(False, f"The turn ended ({running.reason}) with: {said or 'no text'}", history)
+    return Live(
+        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+    )
 
 
 repair = Exercise("repair", judge=judge, turn=turn, live=live, hints=HINTS, solution=solution)

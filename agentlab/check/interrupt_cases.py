@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentlab.language import say
 from agentlab.messages import Message, ToolCall, assistant, call, calls_of, tool, user
 
 
@@ -35,67 +36,78 @@ def _cut(whole: ToolCall) -> ToolCall:
 
 CASES = (
     Case(
-        "nothing is wrong",
+        say("nothing is wrong"),
         (GO, assistant("", A, B), FAILED, READ, assistant("One test fails."), ON),
-        "Leave a sound history exactly as it is: what changes in it must be paid for again.",
+        say("Leave a sound history exactly as it is: what changes in it must be paid for again."),
         whole=True,
     ),
     Case(
-        "a call has no result",
+        say("a call has no result"),
         (GO, assistant("First the tests.", A), ON),
-        "Put a tool message with the call's id straight behind the assistant message, before the person's next words.",
+        say(
+            "Put a tool message with the call's id straight behind the assistant message, before the "
+            "person's next words."
+        ),
     ),
     Case(
-        "the second of two calls has none",
+        say("the second of two calls has none"),
         (GO, assistant("", A, B), FAILED, ON),
-        "Every call needs a result, and results stand in the order of the calls: the note comes behind what is there.",
+        say(
+            "Every call needs a result, and results stand in the order of the calls: the note comes behind "
+            "what is there."
+        ),
     ),
     Case(
-        "the first of two calls has none",
+        say("the first of two calls has none"),
         (GO, assistant("", A, B), READ, ON),
-        "Every call needs a result, and results stand in the order of the calls: here the note comes first.",
+        say("Every call needs a result, and results stand in the order of the calls: here the note comes first."),
     ),
     Case(
-        "the same id in a later turn",
+        say("the same id in a later turn"),
         (GO, assistant("", A), FAILED, assistant("I mend it."), ON, assistant("Once more.", A), user("Stop!")),
-        "Ids come back. A result belongs to the call that stands before it, up to the next assistant message.",
+        say("Ids come back. A result belongs to the call that stands before it, up to the next assistant message."),
     ),
     Case(
-        "words between call and result",
+        say("words between call and result"),
         (GO, assistant("", A, B), FAILED, user("Be quick."), READ),
-        "No other role may stand between a call and its results: the person's words move behind the last of them.",
+        say("No other role may stand between a call and its results: the person's words move behind the last of them."),
     ),
     Case(
-        "results in another order than the calls",
+        say("results in another order than the calls"),
         (GO, assistant("", A, B), READ, FAILED, ON),
-        "Bring the results into the order of the calls: one order for ever is one prefix in the prompt cache.",
+        say("Bring the results into the order of the calls: one order for ever is one prefix in the prompt cache."),
     ),
     Case(
-        "arguments cut in the middle",
+        say("arguments cut in the middle"),
         (GO, assistant("", A, _cut(B)), FAILED, ON),
-        "Arguments must be the text of a JSON object. Half of one becomes '{}': guess nothing.",
+        say("Arguments must be the text of a JSON object. Half of one becomes '{}': guess nothing."),
     ),
     Case(
-        "a result without a call",
+        say("a result without a call"),
         (GO, tool("Z", "42 tests"), assistant("There are 42."), ON),
-        "No call, no tool message. But what it says is real: keep it as text, in a user message.",
+        say("No call, no tool message. But what it says is real: keep it as text, in a user message."),
     ),
     Case(
-        "two results for one call",
+        say("two results for one call"),
         (GO, assistant("", A), FAILED, tool("A", "2 failed"), assistant("Hm."), ON),
-        "The first result wins. A provider refuses the second one.",
+        say("The first result wins. A provider refuses the second one."),
         bonus=True,
     ),
     Case(
-        "a result that comes a turn too late",
+        say("a result that comes a turn too late"),
         (GO, assistant("", A), ON, assistant("I wait."), FAILED),
-        "Behind another assistant message it is no result any more. The call gets a note, the late words stay as text.",
+        say(
+            "Behind another assistant message it is no result any more. The call gets a note, the late "
+            "words stay as text."
+        ),
         bonus=True,
     ),
     Case(
-        "an empty shell",
+        say("an empty shell"),
         (GO, assistant(""), ON, assistant("", A), FAILED),
-        "Stop fell before the first token. An assistant message with neither text nor a call says nothing: drop it.",
+        say(
+            "Stop fell before the first token. An assistant message with neither text nor a call says nothing: drop it."
+        ),
         bonus=True,
     ),
 )

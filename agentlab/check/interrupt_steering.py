@@ -19,15 +19,21 @@ from agentlab.check.interrupt_solution import steering as solution
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.check.stream import FILES
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, user
 from agentlab.simulator import Simulator
 
 HINTS = (
-    "Three places are possible: before the call, between the call and its results, behind the results. Try all three.",
-    "The provider refuses one of them. Another one changes bytes that were sent before, and says that the words were"
-    " there when the model decided.",
-    "Return the history, then all results, then one user message for each of the words.",
+    say(
+        "Three places are possible: before the call, between the call and its results, behind the results. "
+        "Try all three."
+    ),
+    say(
+        "The provider refuses one of them. Another one changes bytes that were sent before, and says that "
+        "the words were there when the model decided."
+    ),
+    say("Return the history, then all results, then one user message for each of the words."),
 )
 
 WORDS = ("Be quick.",)
@@ -44,25 +50,32 @@ class Case:
 
 
 CASES = (
-    Case("one call", (GO, assistant("", A)), (FAILED,), WORDS),
-    Case("two calls, words while the first one ran", (GO, assistant("", A, B)), (FAILED, READ), WORDS),
-    Case("words said in two pieces keep their order", (GO, assistant("", A)), (FAILED,), ("Be quick.", "And be kind.")),
-    Case("a reply without a call", (GO, assistant("One test fails.")), (), WORDS),
-    Case("no words", (GO, assistant("", A, B)), (FAILED, READ), ()),
+    Case(say("one call"), (GO, assistant("", A)), (FAILED,), WORDS),
+    Case(say("two calls, words while the first one ran"), (GO, assistant("", A, B)), (FAILED, READ), WORDS),
+    Case(
+        say("words said in two pieces keep their order"),
+        (GO, assistant("", A)),
+        (FAILED,),
+        (say("Be quick."), say("And be kind.")),
+    ),
+    Case(say("a reply without a call"), (GO, assistant("One test fails.")), (), WORDS),
+    Case(say("no words"), (GO, assistant("", A, B)), (FAILED, READ), ()),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer):
-        raise AgentLabError("Give check.steering the function itself, without brackets: check.steering(my_steering).")
+        raise AgentLabError(
+            say("Give check.steering the function itself, without brackets: check.steering(my_steering).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    words = f"words: {', '.join(case.words) or 'none'}"
+    words = say("words: {all}", all=", ".join(case.words) or "none")
     fed = " | ".join([*map(told, case.history), *map(told, case.results), words])
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history")
+    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"))
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
@@ -70,24 +83,37 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     given = copy.deepcopy(inputs)
     after = answer(*given)
     if not isinstance(after, list) or not all(isinstance(message, dict) for message in after):
-        why = "Return the next request's history: a list of messages."
-        return Difference("what it returns", "a list of messages", short(after), why)
+        why = say("Return the next request's history: a list of messages.")
+        return Difference(say("what it returns"), say("a list of messages"), short(after), why)
     if given != inputs:
-        return Difference("the input", "as it was", "changed", "Build a new list, and change nothing that came in.")
+        return Difference(
+            say("the input"), say("as it was"), "changed", say("Build a new list, and change nothing that came in.")
+        )
     if found := pairing.problems(after):
-        why = "Between a call and its results no other role may stand, and every call needs its result."
+        why = say("Between a call and its results no other role may stand, and every call needs its result.")
         return Difference("pairing.problems", "[]", found[0].sentence, why)
     if after[: len(history)] != history:
-        why = "The model has seen and answered these messages. Changed now, it looks as if it had ignored your words,"
-        return Difference("the first messages", "as they were sent", "changed", f"{why} and the prompt cache is lost.")
+        why = say(
+            "The model has seen and answered these messages. Changed now, it looks as if it had ignored your words,"
+        )
+        return Difference(
+            say("the first messages"),
+            say("as they were sent"),
+            "changed",
+            say("{why} and the prompt cache is lost.", why=why),
+        )
     behind = after[len(history) + len(results) :]
     if after[len(history) :][: len(results)] != results:
-        why = "Results stay as the tools gave them, in their order: a person's words are not a tool's output."
-        return Difference("behind the history", "the results", " | ".join(map(told, after[len(history) :])), why)
+        why = say("Results stay as the tools gave them, in their order: a person's words are not a tool's output.")
+        return Difference(
+            say("behind the history"), say("the results"), " | ".join(map(told, after[len(history) :])), why
+        )
     said = ["".join(str(message.get("content")).split()) for message in behind if message.get("role") == "user"]
     if len(said) < len(behind) or "".join(said) != "".join("".join(words).split()):
-        why = "A person wrote these words: they go in as user messages, all of them, word for word and in their order."
-        return Difference("behind the results", " | ".join(words) or "nothing", _texts(behind), why)
+        why = say(
+            "A person wrote these words: they go in as user messages, all of them, word for word and in their order."
+        )
+        return Difference(say("behind the results"), " | ".join(words) or "nothing", _texts(behind), why)
     return None
 
 

@@ -14,6 +14,7 @@ from agentlab.check.interrupt import run_live
 from agentlab.check.interrupt_solution import NOTE
 from agentlab.check.report import Exercise, Finding, Live
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.pairing import INTERRUPT_NOTE
@@ -21,10 +22,15 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "Imagine that you are the model, and this text is all that you get. Why is there no result? What do you do next?",
-    "Four things: what happened (an interruption), what did not happen (it never ran), what it does not mean (an error"
-    " of the tool), and what may be done now.",
-    '"aborted" says the first of them, and lets the model guess the rest. Write two or three short sentences.',
+    say(
+        "Imagine that you are the model, and this text is all that you get. Why is there no result? What "
+        "do you do next?"
+    ),
+    say(
+        "Four things: what happened (an interruption), what did not happen (it never ran), what it does "
+        "not mean (an error of the tool), and what may be done now."
+    ),
+    say('"aborted" says the first of them, and lets the model guess the rest. Write two or three short sentences.'),
 )
 
 _NO = r"(?:\b(?:not|no|never|nothing|none|neither|nor|without|cannot|rather than|instead of)\b|n['’]t\b)"
@@ -65,14 +71,14 @@ class Statement:
 
 STATEMENTS = (
     Statement(
-        "it says that the turn was interrupted",
-        "Without a cause the model invents one: a crash, a full disk, a missing permission.",
+        say("it says that the turn was interrupted"),
+        say("Without a cause the model invents one: a crash, a full disk, a missing permission."),
         r"\b(?:interrupt\w*|abort\w*|cancel\w*|halted|stopp(?:ed|ing)|(?:press|hit|click)\w* (?:stop|esc|ctrl.c))\b",
         "中断|打断|中止|终止|停止|取消|叫停|喊停|按(?:下)?了?停",
     ),
     Statement(
-        "it says that the call did not run",
-        "The model must know whether the file was written or the mail sent. This one never started: say so.",
+        say("it says that the call did not run"),
+        say("The model must know whether the file was written or the mail sent. This one never started: say so."),
         rf"{_NO}(?:\W+(?:been|have|has|had|get|got|was|were|be|even|actually|yet|ever|part|of|it|this|call|tool|the|at"
         rf"|all|did|to|a|single|step|chance))*\W+{_RAN}\b(?!\W+(?:to (?:completion|the end|its end)|fully|completely|"
         rf"entirely|through|properly|successfully|correctly))|\bbefore\b[^.]{{0,40}}\b{_RAN}\b",
@@ -80,15 +86,15 @@ STATEMENTS = (
         "|(?:开始|启动|运行|执行)(?:之前|以前|前)",
     ),
     Statement(
-        "it says that this is no failure",
-        "A model that reads of a failure looks for the fault, works around the tool, or gives it up.",
+        say("it says that this is no failure"),
+        say("A model that reads of a failure looks for the fault, works around the tool, or gives it up."),
         rf"{_NO}{_SMALL}\W+(?:fail\w*|errors?|fault\w*|bugs?|broken|mistakes?|problems?|wrong|defects?|crash\w*)\b",
         "(?:不是|并非|非|没有?|不算|不代表|不表示|不意味着?|不说明|并不|无|而非|不属于|不要?当[作成])"
         "[^，。；,.;]{0,10}?(?:失败|错误|出错|故障|问题|报错|异常|错)",
     ),
     Statement(
-        "it says that the call may be made again",
-        "The task is still open. A model that is not told so may think that you forbade the call.",
+        say("it says that the call may be made again"),
+        say("The task is still open. A model that is not told so may think that you forbade the call."),
         _AGAIN,
         "重试|再试|(?:再次?|重新|重复|再度)(?:地)?(?:进行|发起|去)?(?:调用|执行|运行|尝试|请求|使用|来|跑)|重跑|重做",
         unless=rf"(?:(?:\b(?:not|never|cannot|avoid|without|no)\b|n['’]t\b){_HARDLY}|"
@@ -100,7 +106,7 @@ STATEMENTS = (
 def judge(answer: Any) -> list[Finding]:
     """One finding per statement. Raises AgentLabError when the answer is no text."""
     if not isinstance(answer, str):
-        raise AgentLabError('Give check.wording the text itself: check.wording("...").')
+        raise AgentLabError(say('Give check.wording the text itself: check.wording("...").'))
     text = " ".join(answer.split())
     missing = [each for each in STATEMENTS if not each.stands_in(text)]
     return [

@@ -19,6 +19,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError, ProviderError
 from agentlab.journal import Event, Journal
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, user
 from agentlab.replay import fault, replay
@@ -26,13 +27,20 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "A list position means something else as soon as a line is lost, or a summary stands in the list. The number of a"
-    " message never does: name the first and the last one by their numbers, view[0][0] and so on.",
-    "Look for the places of the two numbers first: numbers = [number for number, _ in view], then"
-    " numbers.index(event['start']). Do not compare numbers by size: a summary has a high one and stands in front.",
-    "event: when len(view) <= keep there is nothing to do, so return None; else the last one is view[len(view) - keep -"
-    " 1] (beware of view[:-0]). apply: what stands before, then (event['seq'], event['node']), then what stands behind;"
-    " when a number is not there, return the view as it is.",
+    say(
+        "A list position means something else as soon as a line is lost, or a summary stands in the list. "
+        "The number of a message never does: name the first and the last one by their numbers, view[0][0] "
+        "and so on."
+    ),
+    say(
+        "Look for the places of the two numbers first: numbers = [number for number, _ in view], then"
+        " numbers.index(event['start']). Do not compare numbers by size: a summary has a high one and stands in front."
+    ),
+    say(
+        "event: when len(view) <= keep there is nothing to do, so return None; else the last one is "
+        "view[len(view) - keep - 1] (beware of view[:-0]). apply: what stands before, then (event['seq'], "
+        "event['node']), then what stands behind; when a number is not there, return the view as it is."
+    ),
 )
 
 View = list[tuple[int, Message]]
@@ -66,26 +74,43 @@ def _log(*numbers: int) -> list[Event]:
 
 
 PLAIN = _log(2, 3, 4, 5, 6, 7)
-NUMBERS = "The log knows its messages by number. Positions count other things: what was replaced, and what is lost."
-HOLE = "Line 4 is broken, so that the numbers have a hole, and the positions behind it are one too small."
-ORDER = "A summary has the number of its event, and stands where the replaced messages stood: 8, 6, 7 is in order."
+NUMBERS = say(
+    "The log knows its messages by number. Positions count other things: what was replaced, and what is lost."
+)
+HOLE = say("Line 4 is broken, so that the numbers have a hole, and the positions behind it are one too small.")
+ORDER = say("A summary has the number of its event, and stands where the replaced messages stood: 8, 6, 7 is in order.")
 
 CASES = (
-    Case("event: all but the last two", PLAIN, NUMBERS, keep=2),
-    Case("event: keep none", PLAIN, "view[:-0] is empty, and not the whole.", keep=0),
-    Case("event: nothing to replace", PLAIN, "Nothing is to be replaced, so nothing is to be logged: None.", keep=6),
-    Case("event: the view begins with a summary", [*PLAIN, summed(8, 2, 5), *_log(9, 10, 11)], ORDER, keep=2),
-    Case("event: behind a broken line", _log(2, 3, 5, 6, 7), HOLE, keep=2),
-    Case("apply: a range in the middle", PLAIN, "The summary takes the place of the first one.", apply=(3, 5)),
-    Case("apply: one message", PLAIN, "Both ends belong to the range.", apply=(7, 7)),
-    Case("apply: the whole view", PLAIN, "Then the summary is all there is.", apply=(2, 7)),
-    Case("apply: behind a broken line", _log(2, 3, 5, 6, 7), HOLE, apply=(3, 6)),
+    Case(say("event: all but the last two"), PLAIN, NUMBERS, keep=2),
+    Case(say("event: keep none"), PLAIN, say("view[:-0] is empty, and not the whole."), keep=0),
     Case(
-        "apply: behind a rewind", [*PLAIN, {"seq": 8, "type": "rewind", "to": 4}, *_log(9, 10)], NUMBERS, apply=(4, 9)
+        say("event: nothing to replace"),
+        PLAIN,
+        say("Nothing is to be replaced, so nothing is to be logged: None."),
+        keep=6,
     ),
-    Case("apply: a summary and more become one", [*PLAIN, summed(8, 2, 5), *_log(9)], ORDER, apply=(8, 6)),
-    Case("apply: behind a summary", [*PLAIN, summed(8, 2, 4), *_log(9)], ORDER, apply=(6, 9)),
-    Case("apply: what was withdrawn", PLAIN, "Nothing of this range is left: the view stays as it is.", apply=(20, 23)),
+    Case(say("event: the view begins with a summary"), [*PLAIN, summed(8, 2, 5), *_log(9, 10, 11)], ORDER, keep=2),
+    Case(say("event: behind a broken line"), _log(2, 3, 5, 6, 7), HOLE, keep=2),
+    Case(
+        say("apply: a range in the middle"), PLAIN, say("The summary takes the place of the first one."), apply=(3, 5)
+    ),
+    Case(say("apply: one message"), PLAIN, say("Both ends belong to the range."), apply=(7, 7)),
+    Case(say("apply: the whole view"), PLAIN, say("Then the summary is all there is."), apply=(2, 7)),
+    Case(say("apply: behind a broken line"), _log(2, 3, 5, 6, 7), HOLE, apply=(3, 6)),
+    Case(
+        say("apply: behind a rewind"),
+        [*PLAIN, {"seq": 8, "type": "rewind", "to": 4}, *_log(9, 10)],
+        NUMBERS,
+        apply=(4, 9),
+    ),
+    Case(say("apply: a summary and more become one"), [*PLAIN, summed(8, 2, 5), *_log(9)], ORDER, apply=(8, 6)),
+    Case(say("apply: behind a summary"), [*PLAIN, summed(8, 2, 4), *_log(9)], ORDER, apply=(6, 9)),
+    Case(
+        say("apply: what was withdrawn"),
+        PLAIN,
+        say("Nothing of this range is left: the view stays as it is."),
+        apply=(20, 23),
+    ),
 )
 
 
@@ -93,8 +118,10 @@ def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no class with the two methods."""
     if not inspect.isclass(answer) or not all(callable(getattr(answer, name, None)) for name in ("event", "apply")):
         raise AgentLabError(
-            "Give check.compacted_event a class with the methods event and apply, without brackets: "
-            "check.compacted_event(MyCompaction)."
+            say(
+                "Give check.compacted_event a class with the methods event and apply, without brackets: "
+                "check.compacted_event(MyCompaction)."
+            )
         )
     return [_judge(case, answer) for case in CASES]
 
@@ -104,10 +131,18 @@ def _judge(case: Case, answer: Any) -> Finding:
     seq = case.events[-1]["seq"] + 1
     if case.keep is None:
         event = summed(seq, *case.apply)
-        fed = f"view={_told(view)}, event: seq={seq}, start={event['start']}, end={event['end']}"
-        return finding(case, answer, lambda: _rule(case, answer, view, event), fed=fed, instead="a view", why=case.why)
-    fed = f"view={_told(view)}, keep={case.keep}"
-    instead = "an event" if case.keep < len(view) else "None"
+        fed = say(
+            "view={view}, event: seq={seq}, start={start}, end={end}",
+            view=_told(view),
+            seq=seq,
+            start=event["start"],
+            end=event["end"],
+        )
+        return finding(
+            case, answer, lambda: _rule(case, answer, view, event), fed=fed, instead=say("a view"), why=case.why
+        )
+    fed = say("view={view}, keep={keep}", view=_told(view), keep=case.keep)
+    instead = say("an event") if case.keep < len(view) else "None"
     return finding(case, answer, lambda: _event(case, answer, view, seq), fed=fed, instead=instead, why=case.why)
 
 
@@ -116,37 +151,45 @@ def _event(case: Case, answer: Any, view: View, seq: int) -> Difference | None:
     given = copy.deepcopy(view)
     event = answer().event(given, keep, "They met.")
     if given != view:
-        return Difference("the view", "unchanged", "changed", "The event says what is to come. Change nothing yet.")
+        return Difference(
+            say("the view"), "unchanged", "changed", say("The event says what is to come. Change nothing yet.")
+        )
     if keep >= len(view):
-        return None if event is None else Difference("what event returns", "None", short(event))
+        return None if event is None else Difference(say("what event returns"), "None", short(event))
     if event is None:
-        return Difference("what event returns", f"an event: {len(view) - keep} messages can go", "None")
+        return Difference(
+            say("what event returns"),
+            say("an event: {view_count} messages can go", view_count=len(view) - keep),
+            "None",
+        )
     if wrong := _unfit(event):
         return wrong
     event = {**jsonio.loads(jsonio.dumps(event)), "seq": seq}
     node = event["node"]
     if "They met." not in str(node.get("content")) or node.get("role") not in ("user", "assistant"):
-        why = "The node is a message that a provider takes, with the summary as its text."
-        return Difference("the node", "a user message that holds 'They met.'", short(node), why)
+        why = say("The node is a message that a provider takes, with the summary as its text.")
+        return Difference(say("the node"), say("a user message that holds 'They met.'"), short(node), why)
     wanted = [(seq, node), *view[len(view) - keep :]]
     got = replay([*case.events, event]).nodes
     if got == wanted:
         return None
-    where = f"the view after start={event['start']}, end={event['end']}"
+    where = say("the view after start={start}, end={end}", start=event["start"], end=event["end"])
     return Difference(where, _told(wanted), _told(got))
 
 
 def _unfit(event: Any) -> Difference | None:
     """Why the log would refuse this event."""
-    why = "The log takes {'type': 'replace', 'start': number, 'end': number, 'node': message}."
+    why = say("The log takes {'type': 'replace', 'start': number, 'end': number, 'node': message}.")
     if not isinstance(event, dict) or event.get("type") != "replace":
-        return Difference("what event returns", "a replace event", short(event), why)
+        return Difference(say("what event returns"), say("a replace event"), short(event), why)
     if lacks := fault(event):
-        return Difference("the event", lacks, short(event), why)
+        return Difference(say("the event"), lacks, short(event), why)
     try:
         jsonio.dumps(event)
     except (TypeError, ValueError) as error:
-        return Difference("the event", "plain data", short(str(error)), "A log holds JSON and nothing else.")
+        return Difference(
+            say("the event"), say("plain data"), short(str(error)), say("A log holds JSON and nothing else.")
+        )
     return None
 
 
@@ -154,17 +197,21 @@ def _rule(case: Case, answer: Any, view: View, event: Event) -> Difference | Non
     given, told = copy.deepcopy(view), copy.deepcopy(event)
     got = answer().apply(given, told)
     if (given, told) != (view, event):
-        return Difference("what it was given", "unchanged", "changed", "Make a new list: the old one is still in use.")
+        return Difference(
+            say("what it was given"), "unchanged", "changed", say("Make a new list: the old one is still in use.")
+        )
     pairs = isinstance(got, list) and all(isinstance(node, tuple) and len(node) == 2 for node in got)
     if not pairs:
-        return Difference("what apply returns", "a list of (number, message)", short(got), "Return the new view.")
+        return Difference(
+            say("what apply returns"), say("a list of (number, message)"), short(got), say("Return the new view.")
+        )
     wanted = replay([*case.events, event]).nodes
     if got == wanted:
         return None
     if [message for _, message in got] == [message for _, message in wanted]:
-        why = "The new node has a number, too: that of its event. Later events will name it."
-        return Difference("the numbers", _told(wanted), _told(got), why)
-    return Difference("the new view", _told(wanted), _told(got))
+        why = say("The new node has a number, too: that of its event. Later events will name it.")
+        return Difference(say("the numbers"), _told(wanted), _told(got), why)
+    return Difference(say("the new view"), _told(wanted), _told(got))
 
 
 def _told(view: Iterable[Any]) -> str:
@@ -250,9 +297,9 @@ def ended(start: Callable[[], Turn], answer: Any, *, right: str) -> Live:
     except ProviderError as error:
         return Live(False, str(error), tuple(running.history) if running else ())
     except Exception as error:
-        return Live(False, f"The session broke: {blame(error, answer)}")
+        return Live(False, say("The session broke: {error}", error=blame(error, answer)))
     words = str(running.history[-1].get("content") or "")
-    return Live(words == right, words or "no text", tuple(running.history))
+    return Live(words == right, words or say("no text"), tuple(running.history))
 
 
 class Solution:

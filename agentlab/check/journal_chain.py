@@ -20,6 +20,7 @@ from agentlab.check.interrupt_cases import told
 from agentlab.check.journal import read_back
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, tool, user
 from agentlab.permissions import Policy
@@ -27,13 +28,20 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "There are two kinds of torn pairs: a result whose call is lost, and a call whose result is lost. Print"
-    " pairing.problems(what you return): it names those that are left.",
-    "The lost call: its results may go, or become the text of a user message. The lost result: the call stays, since it"
-    " may have run, and gets a tool message that says that its result was lost.",
-    "Go through the messages with a list of the calls that still wait. An assistant message closes the list of the one"
-    " before it (a note for each that waits) and opens its own; a tool message that answers none of them is an orphan."
-    " Whatever else comes between a call and its results is held back until they are complete.",
+    say(
+        "There are two kinds of torn pairs: a result whose call is lost, and a call whose result is lost. Print"
+        " pairing.problems(what you return): it names those that are left."
+    ),
+    say(
+        "The lost call: its results may go, or become the text of a user message. The lost result: the "
+        "call stays, since it may have run, and gets a tool message that says that its result was lost."
+    ),
+    say(
+        "Go through the messages with a list of the calls that still wait. An assistant message closes the "
+        "list of the one before it (a note for each that waits) and opens its own; a tool message that "
+        "answers none of them is an orphan. Whatever else comes between a call and its results is held "
+        "back until they are complete."
+    ),
 )
 
 SESSION = (
@@ -64,23 +72,34 @@ class Case:
 EVERY = range(1, len(SESSION) + 1)
 
 CASES = (
-    Case("no line is lost", [()], "A sound history stays exactly as it is."),
-    Case("a call is lost", [(5,), (2,)], "A provider refuses a result without a call."),
+    Case(say("no line is lost"), [()], say("A sound history stays exactly as it is.")),
+    Case(say("a call is lost"), [(5,), (2,)], say("A provider refuses a result without a call.")),
     Case(
-        "a result is lost", [(6,), (3,), (4,)],
-        "The call may have run: it stays, with a result at its place that says what is not known.",
+        say("a result is lost"),
+        [(6,), (3,), (4,)],
+        say("The call may have run: it stays, with a result at its place that says what is not known."),
     ),
-    Case("a result is lost, and its id comes back", [(3, 4)], "The later result answers the later call, not this one."),
-    Case("a call is lost, and its id was there before", [(9,)], "The earlier call has its result. This is an orphan."),
-    Case("the person's words are lost", [(1,), (8,), (1, 8)], "What was lost is lost; all the rest stays."),
-    Case("any one or two lines", [*combinations(EVERY, 1), *combinations(EVERY, 2)], "Any line may be hit."),
-)  # fmt: skip
+    Case(
+        say("a result is lost, and its id comes back"),
+        [(3, 4)],
+        say("The later result answers the later call, not this one."),
+    ),
+    Case(
+        say("a call is lost, and its id was there before"),
+        [(9,)],
+        say("The earlier call has its result. This is an orphan."),
+    ),
+    Case(say("the person's words are lost"), [(1,), (8,), (1, 8)], say("What was lost is lost; all the rest stays.")),
+    Case(say("any one or two lines"), [*combinations(EVERY, 1), *combinations(EVERY, 2)], say("Any line may be hit.")),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer) or inspect.isclass(answer):
-        raise AgentLabError("Give check.broken_chain a plain function, without brackets: check.broken_chain(my_chain).")
+        raise AgentLabError(
+            say("Give check.broken_chain a plain function, without brackets: check.broken_chain(my_chain).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -118,15 +137,17 @@ def _wrong(before: list[Message], answer: Any) -> Difference | None:
     given = copy.deepcopy(before)
     after = answer(given)
     if not isinstance(after, list) or not all(isinstance(message, dict) for message in after):
-        return Difference("what it returns", "a list of messages", short(after), "Return the messages to send.")
+        return Difference(
+            say("what it returns"), say("a list of messages"), short(after), say("Return the messages to send.")
+        )
     if given != before:
         return Difference(
-            "what it was given", "unchanged", "changed", "Build a new list, and new dicts: the log stays."
+            say("what it was given"), "unchanged", "changed", say("Build a new list, and new dicts: the log stays.")
         )
     if found := pairing.problems(after):
         return Difference("pairing.problems", "[]", found[0].sentence)
     if not pairing.problems(before) and after != before:
-        return Difference("what it returns", "the same messages", short(" | ".join(map(told, after))))
+        return Difference(say("what it returns"), say("the same messages"), short(" | ".join(map(told, after))))
     return _gone(before, after)
 
 
@@ -136,22 +157,24 @@ def _gone(before: list[Message], after: list[Message]) -> Difference | None:
         left = iter([message.get("content") for message in after if message.get("role") == role])
         for message in before:
             if message["role"] == role and message["content"] and message["content"] not in left:
-                why = "Somebody said this, and its line can be read: keep it, at its place."
-                return Difference(f"the {role}'s words", message["content"], "gone, or in another order", why)
+                why = say("Somebody said this, and its line can be read: keep it, at its place.")
+                return Difference(
+                    say("the {role}'s words", role=role), message["content"], say("gone, or in another order"), why
+                )
     wanted, kept = _calls(before), _calls(after)
     if wanted != kept:
-        why = "This call may have run. A model that does not see it would do it again."
-        return Difference("the calls", ", ".join(wanted) or "none", ", ".join(kept) or "none", why)
+        why = say("This call may have run. A model that does not see it would do it again.")
+        return Difference(say("the calls"), ", ".join(wanted) or "none", ", ".join(kept) or "none", why)
     real = [message for message in pairing.repair(before).history if message["role"] == "tool"]
     results = [message for message in after if message["role"] == "tool"]
     for one, other in zip(real, results, strict=True):
-        where = f"the result of {one['tool_call_id']}"
+        where = say("the result of {tool_call_id}", tool_call_id=one["tool_call_id"])
         if one.get("origin") != "repair" and other["content"] != one["content"]:
-            return Difference(where, one["content"], short(other["content"]), "This result is there: it stays.")
+            return Difference(where, one["content"], short(other["content"]), say("This result is there: it stays."))
         found_out = {message["content"] for message in SESSION if message["role"] == "tool"}
         if one.get("origin") == "repair" and (other["content"] in found_out or not str(other["content"]).strip()):
-            why = "Nobody knows what this call gave: say that, and borrow no other call's result."
-            return Difference(where, "a note", short(other["content"]), why)
+            why = say("Nobody knows what this call gave: say that, and borrow no other call's result.")
+            return Difference(where, say("a note"), short(other["content"]), why)
     return None
 
 

@@ -20,6 +20,7 @@ from agentlab.check.journal import ended, read_back, said, summed
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
 from agentlab.journal import Event
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.provider import ChatClient
@@ -28,19 +29,28 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "Begin with a loop over the events and a branch for each type. A type that you do not know is skipped: a newer"
-    " program may have written it.",
-    "A rewind withdraws everything that is numbered above `to`, whatever it is: messages, replacements, config. So"
-    " collect the events first, and on a rewind keep those with event['seq'] <= event['to']. Work them out afterwards.",
-    "config: none of the model's old settings must be left, whatever they are called; start from {'title': ...} only."
-    " In these logs `title` is the one thing in meta that is not a model's setting."
-    " replace: find the places of start and end among the numbers of the view, as in the first exercise.",
+    say(
+        "Begin with a loop over the events and a branch for each type. A type that you do not know is skipped: a newer"
+        " program may have written it."
+    ),
+    say(
+        "A rewind withdraws everything that is numbered above `to`, whatever it is: messages, "
+        "replacements, config. So collect the events first, and on a rewind keep those with event['seq'] "
+        "<= event['to']. Work them out afterwards."
+    ),
+    say(
+        "config: none of the model's old settings must be left, whatever they are called; start from "
+        "{'title': ...} only. In these logs `title` is the one thing in meta that is not a model's "
+        "setting. replace: find the places of start and end among the numbers of the view, as in the first "
+        "exercise."
+    ),
 )
 
 META: Event = {
-    "seq": 1, "type": "session_meta",
+    "seq": 1,
+    "type": "session_meta",
     "meta": {"model": "small", "base_url": "http://small/v1", "temperature": 0, "title": "doors"},
-}  # fmt: skip
+}
 LARGE = {"model": "large"}
 
 
@@ -66,51 +76,56 @@ def _rewind(seq: int, to: int) -> Event:
 
 
 TALK = [said(number) for number in range(2, 8)]
-BACK = "What a rewind withdraws is gone for good, whatever it is, and what comes later counts again."
-WHOLE = "A model's settings are replaced whole: a merged base_url would send the requests to the old model's host."
+BACK = say("What a rewind withdraws is gone for good, whatever it is, and what comes later counts again.")
+WHOLE = say("A model's settings are replaced whole: a merged base_url would send the requests to the old model's host.")
 
 CASES = (
-    _case("messages", TALK, [], why="A message goes to the end. In a new session there is none."),
+    _case("messages", TALK, [], why=say("A message goes to the end. In a new session there is none.")),
     _case(
-        "a broken line", [*TALK[:2], {"type": "broken", "line": 4}, *TALK[3:]], why="A broken line costs itself."
+        say("a broken line"),
+        [*TALK[:2], {"type": "broken", "line": 4}, *TALK[3:]],
+        why=say("A broken line costs itself."),
     ),
     _case(
-        "an event of an unknown type", [*TALK[:2], {"seq": 4, "type": "mood", "mood": "calm"}, *TALK[3:]],
-        why="A newer program wrote this. Skip it, and go on.",
+        say("an event of an unknown type"),
+        [*TALK[:2], {"seq": 4, "type": "mood", "mood": "calm"}, *TALK[3:]],
+        why=say("A newer program wrote this. Skip it, and go on."),
     ),
     _case(
-        "usage and states of calls",
+        say("usage and states of calls"),
         [*TALK, {"seq": 8, "type": "usage", "usage": {"prompt_tokens": 9}}],
         [*TALK, {"seq": 8, "type": "tool_call", "record": {"id": "c", "status": "running"}}],
-        why="These are for bills and for resuming; the model does not see them.",
+        why=say("These are for bills and for resuming; the model does not see them."),
     ),
     _case(
-        "a replacement", [*TALK, summed(8, 3, 5), said(9)],
+        say("a replacement"),
+        [*TALK, summed(8, 3, 5), said(9)],
         [*TALK, summed(8, 2, 4), said(9), summed(10, 8, 5), said(11)],
-        why="It stands at the place of the first of its range, and is known by the number of its event.",
+        why=say("It stands at the place of the first of its range, and is known by the number of its event."),
     ),
-    _case("a rewind", [*TALK, _rewind(8, 4), said(9)], [*TALK, _rewind(8, 1)], why=BACK),
-    _case("two rewinds", [*TALK, _rewind(8, 5), said(9), said(10), _rewind(11, 9), said(12)], why=BACK),
+    _case(say("a rewind"), [*TALK, _rewind(8, 4), said(9)], [*TALK, _rewind(8, 1)], why=BACK),
+    _case(say("two rewinds"), [*TALK, _rewind(8, 5), said(9), said(10), _rewind(11, 9), said(12)], why=BACK),
     _case(
-        "a rewind and a replacement",
+        say("a rewind and a replacement"),
         [*TALK, summed(8, 2, 5), said(9), _rewind(10, 6)],
         [*TALK, summed(8, 2, 5), said(9), _rewind(10, 8), said(11)],
         why=BACK,
     ),
-    _case("another model", [*TALK[:2], _config(4, **LARGE), *TALK[3:]], why=WHOLE),
+    _case(say("another model"), [*TALK[:2], _config(4, **LARGE), *TALK[3:]], why=WHOLE),
     _case(
-        "the same model, another setting", [*TALK, _config(8, model="small", temperature=1)],
+        say("the same model, another setting"),
+        [*TALK, _config(8, model="small", temperature=1)],
         [*TALK, _config(8, temperature=1)],
-        why="Whole is whole: what the event does not carry is gone, the title apart.",
+        why=say("Whole is whole: what the event does not carry is gone, the title apart."),
     ),
-    _case("another model, and back by a rewind", [*TALK, _config(8, **LARGE), said(9), _rewind(10, 7)], why=BACK),
-)  # fmt: skip
+    _case(say("another model, and back by a rewind"), [*TALK, _config(8, **LARGE), said(9), _rewind(10, 7)], why=BACK),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer) or inspect.isclass(answer):
-        raise AgentLabError("Give check.replay a plain function, without brackets: check.replay(my_replay).")
+        raise AgentLabError(say("Give check.replay a plain function, without brackets: check.replay(my_replay)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -124,7 +139,7 @@ def _judge(case: Case, answer: Any) -> Finding:
                 return wrong
         return None
 
-    found = finding(case, answer, run, fed="", instead="meta and messages", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("meta and messages"), why=case.why)
     return found if found.passed else dataclasses.replace(found, fed=", ".join(map(_told, log)))
 
 
@@ -141,9 +156,13 @@ def _wrong(log: Sequence[Event], answer: Any) -> Difference | None:
     given = copy.deepcopy(list(log))
     got = answer(given)
     if given != list(log):
-        return Difference("what it was given", "unchanged", "changed", "Change no event, and not the meta in it.")
+        return Difference(
+            say("what it was given"), "unchanged", "changed", say("Change no event, and not the meta in it.")
+        )
     if not isinstance(got, tuple | list) or len(got) != 2:
-        return Difference("what it returns", "(meta, messages)", short(got), "Return both, in this order.")
+        return Difference(
+            say("what it returns"), say("(meta, messages)"), short(got), say("Return both, in this order.")
+        )
     meta, messages = got
     session = reference(log)
     wanted = [message for _, message in session.nodes]

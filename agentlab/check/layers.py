@@ -19,6 +19,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import run_live
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, groups, tool, user
 from agentlab.simulator import Simulator
@@ -26,12 +27,18 @@ from agentlab.summary import last_by_person, text_of
 from agentlab.tools import Registry
 
 HINTS = (
-    "`messages.groups(history)` gives the groups; each has a `start` and an `end`, positions in the history. Count and"
-    " slice groups, then turn the two borders into positions.",
-    "The marker is a message that no person wrote: role user, and an `origin`, for example `compaction`. Its text says"
-    " how many groups it stands for.",
-    "Where do the person's last words stand? `summary.last_by_person(messages)` gives the position, or -1. When there"
-    " are none in the tail, copy those of the middle into the marker, word for word.",
+    say(
+        "`messages.groups(history)` gives the groups; each has a `start` and an `end`, positions in the "
+        "history. Count and slice groups, then turn the two borders into positions."
+    ),
+    say(
+        "The marker is a message that no person wrote: role user, and an `origin`, for example "
+        "`compaction`. Its text says how many groups it stands for."
+    ),
+    say(
+        "Where do the person's last words stand? `summary.last_by_person(messages)` gives the position, or "
+        "-1. When there are none in the tail, copy those of the middle into the marker, word for word."
+    ),
 )
 
 
@@ -49,9 +56,9 @@ GO, MORE = user("Port a.py to v2."), user("And leave the comments as they are, p
 NUDGE = {**user("You have read this file often."), "origin": "watchdog"}
 TALK = [user("What is this?"), assistant("A parser."), user("Thanks."), assistant("You are welcome.")]
 
-_PAIR = "A result without its call is refused by every provider, and so is a call without its results."
-_GROUPS = "Count groups, not messages: a call with all its results is one."
-_LIMIT = "Only more than `max_groups` groups are too many."
+_PAIR = say("A result without its call is refused by every provider, and so is a call without its results.")
+_GROUPS = say("Count groups, not messages: a call with all its results is one.")
+_LIMIT = say("Only more than `max_groups` groups are too many.")
 
 
 @dataclass(frozen=True)
@@ -67,28 +74,38 @@ class Case:
 
 
 CASES = (
-    Case("50 groups", [GO, *steps(49)], (50, 3, 46), 0, _LIMIT),
-    Case("51 groups", [*steps(20), GO, *steps(30)], (50, 3, 46), 2, _LIMIT),
-    Case("a batch of three is one group", [GO, *step("a", "b", "c") * 9], (6, 2, 3), 5, _GROUPS),
-    Case("many messages, few groups", [GO, *step("a", "b", "c", "d") * 5], (6, 2, 3), 0, _GROUPS),
-    Case("the person speaks in the middle", [*TALK, MORE, *steps(12)], (8, 2, 5), 10, "", str(MORE["content"])),
-    Case("a nudge behind the person", [GO, *steps(3), MORE, *steps(2), NUDGE, *steps(8)], (8, 1, 4), 11, "",
-         str(MORE["content"])),
-)  # fmt: skip
+    Case(say("50 groups"), [GO, *steps(49)], (50, 3, 46), 0, _LIMIT),
+    Case(say("51 groups"), [*steps(20), GO, *steps(30)], (50, 3, 46), 2, _LIMIT),
+    Case(say("a batch of three is one group"), [GO, *step("a", "b", "c") * 9], (6, 2, 3), 5, _GROUPS),
+    Case(say("many messages, few groups"), [GO, *step("a", "b", "c", "d") * 5], (6, 2, 3), 0, _GROUPS),
+    Case(say("the person speaks in the middle"), [*TALK, MORE, *steps(12)], (8, 2, 5), 10, "", str(MORE["content"])),
+    Case(
+        say("a nudge behind the person"),
+        [GO, *steps(3), MORE, *steps(2), NUDGE, *steps(8)],
+        (8, 1, 4),
+        11,
+        "",
+        str(MORE["content"]),
+    ),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.snip a plain function, without brackets: check.snip(my_snip).")
+        raise AgentLabError(say("Give check.snip a plain function, without brackets: check.snip(my_snip)."))
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
     limit, head, tail = case.limits
-    count = f"{len(groups(case.history))} groups in {len(case.history)} messages"
-    fed = f"{count}, max_groups={limit}, head={head}, tail={tail}"
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history", why=case.why)
+    count = say(
+        "{groups_count} groups in {history_count} messages",
+        groups_count=len(groups(case.history)),
+        history_count=len(case.history),
+    )
+    fed = say("{count}, max_groups={limit}, head={head}, tail={tail}", count=count, limit=limit, head=head, tail=tail)
+    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), why=case.why)
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
@@ -96,43 +113,55 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     given = copy.deepcopy(history)
     out = answer(given, *case.limits)
     if given != history:
-        return Difference("the history", "as it was", "changed", "The history is the record: build a new list.")
+        return Difference(
+            say("the history"), say("as it was"), "changed", say("The history is the record: build a new list.")
+        )
     if not isinstance(out, list) or not all(isinstance(message, dict) for message in out):
-        return Difference("what it returns", "a list of messages", short(out), "It is the next request's history.")
+        return Difference(
+            say("what it returns"), say("a list of messages"), short(out), say("It is the next request's history.")
+        )
     if problems := pairing.problems(out):
-        return Difference("the messages", "every call with its results", short(str(problems[0])), _PAIR)
+        return Difference(say("the messages"), say("every call with its results"), short(str(problems[0])), _PAIR)
     if not case.gone:
         same = None if out == history else _count(out)
-        return Difference("the messages", f"all {len(history)}", same, case.why) if same else None
+        return (
+            Difference(say("the messages"), say("all {history_count}", history_count=len(history)), same, case.why)
+            if same
+            else None
+        )
     cut, (_, head, tail) = groups(history), case.limits
     front, back = history[: cut[head].start], history[cut[-tail].start :]
     if out[: len(front)] != front or out[len(out) - len(back) :] != back or len(out) <= len(front) + len(back):
-        wanted = f"the first {head} groups, one marker, the last {tail} groups"
-        return Difference("the messages", wanted, _count(out), case.why or _GROUPS)
+        wanted = say("the first {head} groups, one marker, the last {tail} groups", head=head, tail=tail)
+        return Difference(say("the messages"), wanted, _count(out), case.why or _GROUPS)
     return _in_marker(case, out[len(front) : len(out) - len(back)])
 
 
 def _count(out: Sequence[Message]) -> str:
-    return f"{len(groups(out))} groups in {len(out)} messages"
+    return say("{groups_count} groups in {out_count} messages", groups_count=len(groups(out)), out_count=len(out))
 
 
 def _in_marker(case: Case, between: Sequence[Message]) -> Difference | None:
     """What is wrong with what stands between the two ends."""
     marker = between[0]
-    where = "between the two ends"
+    where = say("between the two ends")
     if len(between) != 1:
-        why = f"One line stands for all that is left out. {case.why or _GROUPS}"
-        return Difference(where, "one message", f"{len(between)} messages", why)
+        why = say("One line stands for all that is left out. {why}", why=case.why or _GROUPS)
+        return Difference(where, say("one message"), say("{between_count} messages", between_count=len(between)), why)
     if marker.get("role") != "user" or not marker.get("origin"):
-        why = "A system message stands only first, and without an `origin` the program takes it for the person's words."
-        return Difference(where, "role user, with an origin", short(marker), why)
+        why = say(
+            "A system message stands only first, and without an `origin` the program takes it for the person's words."
+        )
+        return Difference(where, say("role user, with an origin"), short(marker), why)
     text = text_of(marker.get("content"))
     if case.words and case.words not in text:
-        why = "That is what the person wants, and it stands nowhere else in the request. Who has an `origin` is nobody."
-        return Difference("the marker", f"the words {case.words!r}", short(text), why)
+        why = say(
+            "That is what the person wants, and it stands nowhere else in the request. Who has an `origin` is nobody."
+        )
+        return Difference(say("the marker"), say("the words {words!r}", words=case.words), short(text), why)
     if str(case.gone) not in re.findall(r"\d+", text):
-        why = "So the model knows how much is missing. Count the groups that are left out."
-        return Difference("the marker", f"the number {case.gone}", short(text), why)
+        why = say("So the model knows how much is missing. Count the groups that are left out.")
+        return Difference(say("the marker"), say("the number {gone}", gone=case.gone), short(text), why)
     return None
 
 

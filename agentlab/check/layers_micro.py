@@ -19,6 +19,7 @@ from agentlab.check.interrupt import run_live
 from agentlab.check.layers import GO, MORE, step
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, groups, tool, user
 from agentlab.simulator import Simulator
@@ -26,11 +27,18 @@ from agentlab.summary import text_of
 from agentlab.tools import Registry
 
 HINTS = (
-    "An exchange is a group whose first message has `tool_calls`. Find the exchanges with `messages.groups`, and leave"
-    " the last `keep` of them out; `exchanges[:-keep]` is wrong for 0.",
-    "Build new messages: `{**message, 'content': note}`. So ids and all other keys stay, and the history is untouched.",
-    "A result with an `output_path` was saved. Its last line says how to read it: put that line below the note. And"
-    " leave a result alone whose `origin` is `repair`: it says that the call never ran.",
+    say(
+        "An exchange is a group whose first message has `tool_calls`. Find the exchanges with "
+        "`messages.groups`, and leave the last `keep` of them out; `exchanges[:-keep]` is wrong for 0."
+    ),
+    say(
+        "Build new messages: `{**message, 'content': note}`. So ids and all other keys stay, and the "
+        "history is untouched."
+    ),
+    say(
+        "A result with an `output_path` was saved. Its last line says how to read it: put that line below the note. And"
+        " leave a result alone whose `origin` is `repair`: it says that the call never ran."
+    ),
 )
 
 LONG = "\n".join(f"line {n}: nothing to see" for n in range(40))
@@ -60,35 +68,46 @@ class Case:
     why: str
 
 
-_PAIR = "A call without its result is refused by every provider. Replace the text, and leave the message."
-_KEEP = "The last `keep` exchanges are what the model is working with."
-_EXCHANGE = "Count exchanges: a batch is one, and what people say is none."
-_POINTER = "The output is in a file. Without the line that names it, the model must run the command again."
+_PAIR = say("A call without its result is refused by every provider. Replace the text, and leave the message.")
+_KEEP = say("The last `keep` exchanges are what the model is working with.")
+_EXCHANGE = say("Count exchanges: a batch is one, and what people say is none.")
+_POINTER = say("The output is in a file. Without the line that names it, the model must run the command again.")
 
 CASES = (
-    Case("three exchanges", [GO, *old("a"), *old("b"), *old("c")], 3, (), _KEEP),
-    Case("four exchanges", [GO, *old("a"), *old("b"), *old("c"), *old("d")], 3, (2,), _KEEP),
-    Case("a batch is one exchange", [GO, *old("a", "b"), *old("c"), *old("d", "e")], 2, (2, 3), _EXCHANGE),
-    Case("talk in between", [*old("a"), assistant("Hm."), MORE, *old("b"), assistant("Done."), GO], 1, (1,), _EXCHANGE),
-    Case("a saved result", [GO, *exchange(SAVED), *old("b"), *old("c")], 1, (2, 4), _POINTER),
-    Case("a call that never ran", [GO, *exchange(STOPPED), *old("b"), *old("c")], 1, (4,),
-         "A note would claim that it ran. Its `origin` says that it did not."),
-    Case("keep none", [GO, *old("a"), *old("b")], 0, (2, 4), "With keep=0 every result becomes a note."),
-)  # fmt: skip
+    Case(say("three exchanges"), [GO, *old("a"), *old("b"), *old("c")], 3, (), _KEEP),
+    Case(say("four exchanges"), [GO, *old("a"), *old("b"), *old("c"), *old("d")], 3, (2,), _KEEP),
+    Case(say("a batch is one exchange"), [GO, *old("a", "b"), *old("c"), *old("d", "e")], 2, (2, 3), _EXCHANGE),
+    Case(
+        say("talk in between"),
+        [*old("a"), assistant("Hm."), MORE, *old("b"), assistant("Done."), GO],
+        1,
+        (1,),
+        _EXCHANGE,
+    ),
+    Case(say("a saved result"), [GO, *exchange(SAVED), *old("b"), *old("c")], 1, (2, 4), _POINTER),
+    Case(
+        say("a call that never ran"),
+        [GO, *exchange(STOPPED), *old("b"), *old("c")],
+        1,
+        (4,),
+        say("A note would claim that it ran. Its `origin` says that it did not."),
+    ),
+    Case(say("keep none"), [GO, *old("a"), *old("b")], 0, (2, 4), say("With keep=0 every result becomes a note.")),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.micro a plain function, without brackets: check.micro(my_micro).")
+        raise AgentLabError(say("Give check.micro a plain function, without brackets: check.micro(my_micro)."))
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
     kinds = {"tool": "result", "user": "person"}
     told = ", ".join("call" if m.get("tool_calls") else kinds.get(m["role"], "answer") for m in case.history)
-    fed = f"keep={case.keep}: {told}"
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a history", why=case.why)
+    fed = say("keep={keep}: {told}", keep=case.keep, told=told)
+    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), why=case.why)
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
@@ -96,23 +115,33 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     given = copy.deepcopy(history)
     out = answer(given, case.keep)
     if given != history:
-        return Difference("the history", "as it was", "changed", "The history is the record: build new messages.")
+        return Difference(
+            say("the history"), say("as it was"), "changed", say("The history is the record: build new messages.")
+        )
     if not isinstance(out, list) or not all(isinstance(message, dict) for message in out):
-        return Difference("what it returns", "a list of messages", short(out), "It is the next request's history.")
+        return Difference(
+            say("what it returns"), say("a list of messages"), short(out), say("It is the next request's history.")
+        )
     if len(out) != len(history) or pairing.problems(out):
-        got = f"{len(out)} messages, {len(pairing.problems(out))} pairing problems"
-        return Difference("the messages", f"{len(history)}", got, _PAIR)
+        got = say(
+            "{out_count} messages, {problems_count} pairing problems",
+            out_count=len(out),
+            problems_count=len(pairing.problems(out)),
+        )
+        return Difference(say("the messages"), f"{len(history)}", got, _PAIR)
     for at, (message, after) in enumerate(zip(history, out, strict=True)):
         if at in case.noted:
             if found := _in_note(case, at, message, after):
                 return found
         elif after != message:
             got = short(text_of(after.get("content")))
-            return Difference(f"messages[{at}]", "as it was", got, case.why)
+            return Difference(f"messages[{at}]", say("as it was"), got, case.why)
     again = answer([*copy.deepcopy(out), *old("z")], case.keep)
     for at in (at for at in case.noted if again[at] != out[at]):
-        why = "What was sent once must be the same bytes in the next request: else the cache is lost from there on."
-        return Difference(f"messages[{at}], in the next request", short(out[at]), short(again[at]), why)
+        why = say(
+            "What was sent once must be the same bytes in the next request: else the cache is lost from there on."
+        )
+        return Difference(say("messages[{at}], in the next request", at=at), short(out[at]), short(again[at]), why)
     return None
 
 
@@ -120,14 +149,21 @@ def _in_note(case: Case, at: int, message: Message, after: Message) -> Differenc
     text = text_of(after.get("content"))
     rest = {key: value for key, value in message.items() if key != "content"}
     if {key: value for key, value in after.items() if key != "content"} != rest:
-        return Difference(f"messages[{at}]", f"the same keys: {short(rest)}", short(after), "Replace the content only.")
+        return Difference(
+            f"messages[{at}]",
+            say("the same keys: {rest}", rest=short(rest)),
+            short(after),
+            say("Replace the content only."),
+        )
     if LONG in text or len(text) > 250:
-        return Difference(f"messages[{at}]", "a short note", f"{len(text)} characters", case.why)
+        return Difference(
+            f"messages[{at}]", say("a short note"), say("{text_count} characters", text_count=len(text)), case.why
+        )
     if message.get("output_path") and POINTER not in text:
-        return Difference(f"messages[{at}]", f"the line {POINTER}", short(text), _POINTER)
+        return Difference(f"messages[{at}]", say("the line {pointer}", pointer=POINTER), short(text), _POINTER)
     if not text.strip():
-        why = "A model takes an empty result for a tool that found nothing. Say that something stood here."
-        return Difference(f"messages[{at}]", "a note", "an empty text", why)
+        why = say("A model takes an empty result for a tool that found nothing. Say that something stood here.")
+        return Difference(f"messages[{at}]", say("a note"), say("an empty text"), why)
     return None
 
 

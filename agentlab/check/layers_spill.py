@@ -16,6 +16,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import run_live
 from agentlab.check.report import Exercise, Finding, Live
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.simulator import Simulator
@@ -23,11 +24,18 @@ from agentlab.summary import text_of
 from agentlab.tools import Registry, ToolResult
 
 HINTS = (
-    "Bytes, not characters: `len(text.encode())`. And both limits are allowed: only what is above one of them goes.",
-    "Sort the positions by size, the largest first: `sorted(range(len(sizes)), key=lambda at: -sizes[at])` leaves ties"
-    " in call order. Take one after the other, and stop as soon as both limits hold.",
-    "What is saved is not gone: `left` bytes of it stay. So replace its size by `left` before you add up again, and"
-    " pass over what is no larger than `left`.",
+    say(
+        "Bytes, not characters: `len(text.encode())`. And both limits are allowed: only what is above one of them goes."
+    ),
+    say(
+        "Sort the positions by size, the largest first: `sorted(range(len(sizes)), key=lambda at: "
+        "-sizes[at])` leaves ties in call order. Take one after the other, and stop as soon as both limits "
+        "hold."
+    ),
+    say(
+        "What is saved is not gone: `left` bytes of it stay. So replace its size by `left` before you add up again, and"
+        " pass over what is no larger than `left`."
+    ),
 )
 
 LIMITS = {"per_result": 30_000, "per_batch": 200_000, "left": 4_300}
@@ -51,52 +59,75 @@ def _case(name: str, sizes: Sequence[int], right: Sequence[int], why: str) -> Ca
     return Case(name, tuple(("x", size) for size in sizes), tuple(right), why)
 
 
-_EXACT = "A limit is what is still allowed: spill above it, not at it."
-_FIRST = "The largest first, and stop as soon as it fits: a small one frees little, and costs a read all the same."
+_EXACT = say("A limit is what is still allowed: spill above it, not at it.")
+_FIRST = say("The largest first, and stop as soon as it fits: a small one frees little, and costs a read all the same.")
 
 CASES = (
-    _case("an empty batch", [], [], "There is nothing to save."),
-    _case("30,000 bytes", [30_000, 12], [], _EXACT),
-    _case("30,001 bytes", [12, 30_001], [1], _EXACT),
-    Case("10,001 characters of three bytes", (("東", 10_001), ("x", 30_000)), (0,), "The limit counts bytes of UTF-8."),
-    _case("200,000 bytes together", [29_000] * 6 + [26_000], [], _EXACT),
-    _case("200,001 bytes together", [25_000] * 4 + [29_000, 24_000, 24_001, 23_000], [4], _FIRST),
-    _case("ties", [26_000] * 8, [0], "The first in call order, so that the same batch always gives the same bytes."),
-    _case("a large one makes room", [29_000] * 6 + [60_000], [6],
-          "60,000 are saved, 4,300 of them stay, and the rest fits: count again after each."),
-    _case("what stays counts, too", [31_000] * 3 + [29_900] * 6 + [7_701], [0, 1, 2, 3],
-          "Without what stays of the saved ones it would fit. It does stay."),
-    _case("many small ones", [4_200] * 50, [],
-          "4,300 bytes would take the place of 4,200: a result is never replaced by a longer one."),
-)  # fmt: skip
+    _case(say("an empty batch"), [], [], say("There is nothing to save.")),
+    _case(say("30,000 bytes"), [30_000, 12], [], _EXACT),
+    _case(say("30,001 bytes"), [12, 30_001], [1], _EXACT),
+    Case(
+        say("10,001 characters of three bytes"),
+        (("東", 10_001), ("x", 30_000)),
+        (0,),
+        say("The limit counts bytes of UTF-8."),
+    ),
+    _case(say("200,000 bytes together"), [29_000] * 6 + [26_000], [], _EXACT),
+    _case(say("200,001 bytes together"), [25_000] * 4 + [29_000, 24_000, 24_001, 23_000], [4], _FIRST),
+    _case(
+        "ties", [26_000] * 8, [0], say("The first in call order, so that the same batch always gives the same bytes.")
+    ),
+    _case(
+        say("a large one makes room"),
+        [29_000] * 6 + [60_000],
+        [6],
+        say("60,000 are saved, 4,300 of them stay, and the rest fits: count again after each."),
+    ),
+    _case(
+        say("what stays counts, too"),
+        [31_000] * 3 + [29_900] * 6 + [7_701],
+        [0, 1, 2, 3],
+        say("Without what stays of the saved ones it would fit. It does stay."),
+    ),
+    _case(
+        say("many small ones"),
+        [4_200] * 50,
+        [],
+        say("4,300 bytes would take the place of 4,200: a result is never replaced by a longer one."),
+    ),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
         raise AgentLabError(
-            "Give check.when_to_spill a plain function, without brackets: check.when_to_spill(my_choice)."
+            say("Give check.when_to_spill a plain function, without brackets: check.when_to_spill(my_choice).")
         )
     return [_judge(case, answer) for case in CASES]
 
 
 def _judge(case: Case, answer: Any) -> Finding:
     sizes = ", ".join(f"{len(text.encode()):,}" for text in case.texts) or "nothing"
-    fed = f"outputs of {sizes} bytes; per_result=30,000, per_batch=200,000, left=4,300"
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead="a list of positions", why=case.why)
+    fed = say("outputs of {sizes} bytes; per_result=30,000, per_batch=200,000, left=4,300", sizes=sizes)
+    return finding(
+        case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a list of positions"), why=case.why
+    )
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
     given = case.texts
     found = _positions(answer(given, **LIMITS), len(given))
     if given != case.texts:
-        return Difference("the outputs", "as they were", "changed", "Only look: what is saved is made from this list.")
+        return Difference(
+            say("the outputs"), say("as they were"), "changed", say("Only look: what is saved is made from this list.")
+        )
     if found is None:
-        why = "Positions start at 0."
-        return Difference("what it returns", "a list or a set of positions", "something else", why)
+        why = say("Positions start at 0.")
+        return Difference(say("what it returns"), say("a list or a set of positions"), say("something else"), why)
     if found == set(case.right):
         return None
-    return Difference("what is saved", _told(case.right), _told(found))
+    return Difference(say("what is saved"), _told(case.right), _told(found))
 
 
 def _positions(value: Any, count: int) -> set[int] | None:

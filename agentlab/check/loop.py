@@ -21,18 +21,26 @@ from agentlab.check.compare import Difference
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.draw.base import count
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, user
 from agentlab.simulator import Simulator
 from agentlab.tools import Registry, ToolResult
 
 HINTS = (
-    "What does the model read when the folder is empty, or is not there? Print it. `raise ToolError(...)` gives a"
-    " result the status failed, and its text is all that the model learns.",
-    "`entry.is_dir()` tells the type and `entry.stat().st_size` the bytes. `iterdir()` gives entries in any order, so"
-    " sort them: the same folder must give the same text.",
-    "First the cases that cannot be listed, each with a ToolError that says what to do instead. Then a first line with"
-    " the counts, then one line per entry: `name/` for a folder, `name  120 bytes` for a file.",
+    say(
+        "What does the model read when the folder is empty, or is not there? Print it. `raise ToolError(...)` gives a"
+        " result the status failed, and its text is all that the model learns."
+    ),
+    say(
+        "`entry.is_dir()` tells the type and `entry.stat().st_size` the bytes. `iterdir()` gives entries "
+        "in any order, so sort them: the same folder must give the same text."
+    ),
+    say(
+        "First the cases that cannot be listed, each with a ToolError that says what to do instead. Then a "
+        "first line with the counts, then one line per entry: `name/` for a folder, `name  120 bytes` for "
+        "a file."
+    ),
 )
 
 PLACE = "(root)"
@@ -68,28 +76,34 @@ def _numbers(text: str) -> list[int]:
 def _listed(case: Case, text: str, failed: bool) -> Difference | None:
     """Every entry in a line of its own, with its type and its size, in order."""
     if failed:
-        return Difference("the status", "completed", f"failed: {text}", "This folder is there: list it.")
+        return Difference(say("the status"), "completed", f"failed: {text}", say("This folder is there: list it."))
     inside = _entries(case)
     lines = text.splitlines()
     places: dict[str, int] = {}
     for name, size in inside.items():
         place = next((at for at, line in enumerate(lines) if _has(line, name)), None)
         if place is None or place in places.values():
-            return Difference(name, "in a line of its own", text, "The model can only use what it can see.")
+            return Difference(name, say("in a line of its own"), text, say("The model can only use what it can see."))
         places[name] = place
         rest = _without(lines[place], name)
         kind = "folder" if _FOLDER.search(rest) else "file"
         if (kind == "folder") is not (size is None):
-            why = "A folder cannot be read, and a file cannot be listed. Mark folders, with a / or the word."
-            return Difference(f"the type of {name}", "folder" if size is None else "file", lines[place], why)
+            why = say("A folder cannot be read, and a file cannot be listed. Mark folders, with a / or the word.")
+            return Difference(
+                say("the type of {name}", name=name), "folder" if size is None else "file", lines[place], why
+            )
         if size is not None and size not in _numbers(rest):
-            why = "With its size in bytes the model can tell a file that it may read whole from one that it may not."
-            return Difference(f"the size of {name}", f"{size} bytes", lines[place], why)
+            why = say(
+                "With its size in bytes the model can tell a file that it may read whole from one that it may not."
+            )
+            return Difference(say("the size of {name}", name=name), say("{size} bytes", size=size), lines[place], why)
     for kind, names in _kinds(inside).items():
         found = sorted(names, key=places.__getitem__)
         if found not in (sorted(names), sorted(names, key=str.casefold)):
-            why = "iterdir() keeps no order. Sort: other bytes for the same folder make the prompt cache useless."
-            return Difference(f"the order of the {kind}", ", ".join(sorted(names)), ", ".join(found), why)
+            why = say("iterdir() keeps no order. Sort: other bytes for the same folder make the prompt cache useless.")
+            return Difference(
+                say("the order of the {kind}", kind=kind), ", ".join(sorted(names)), ", ".join(found), why
+            )
     return None
 
 
@@ -99,8 +113,10 @@ def _counted(case: Case, text: str, failed: bool) -> Difference | None:
     other = "\n".join(line for line in text.splitlines() if not any(_has(line, name) for name in inside))
     for kind, names in _kinds(inside).items():
         if names and len(names) not in _numbers(other):
-            why = "A count shows the model, and you, that the list is whole."
-            return Difference("the counts", f"{len(names)} {kind}", other or "no line beside the entries", why)
+            why = say("A count shows the model, and you, that the list is whole.")
+            return Difference(
+                say("the counts"), f"{len(names)} {kind}", other or say("no line beside the entries"), why
+            )
     return None
 
 
@@ -134,9 +150,11 @@ def _without(line: str, name: str) -> str:
 def _empty(case: Case, text: str, failed: bool) -> Difference | None:
     if not failed and _NOTHING.search(text):
         return None
-    why = "An empty text looks like a broken tool, and an error like a wrong path: the model tries again and again."
-    got = f"failed: {text}" if failed else text or "an empty text"
-    return Difference("what it says", f"that {case.path} is empty", got, why)
+    why = say(
+        "An empty text looks like a broken tool, and an error like a wrong path: the model tries again and again."
+    )
+    got = f"failed: {text}" if failed else text or say("an empty text")
+    return Difference(say("what it says"), say("that {path} is empty", path=case.path), got, why)
 
 
 def _refused(*steps: str) -> Callable[[Case, str, bool], Difference | None]:
@@ -144,13 +162,17 @@ def _refused(*steps: str) -> Callable[[Case, str, bool], Difference | None]:
 
     def wrong(case: Case, text: str, failed: bool) -> Difference | None:
         if not failed:
-            why = "Raise ToolError(text): then the status says that it failed, and nobody has to guess it from words."
-            return Difference("the status", "failed", f"completed: {text}", why)
+            why = say(
+                "Raise ToolError(text): then the status says that it failed, and nobody has to guess it from words."
+            )
+            return Difference(say("the status"), "failed", f"completed: {text}", why)
         if case.path not in text:
-            return Difference("the text", f"something about {case.path}", text, "Name what was asked for.")
+            return Difference(
+                say("the text"), say("something about {path}", path=case.path), text, say("Name what was asked for.")
+            )
         if not any(_has(text, step) for step in steps):
-            why = "A message without a next step makes the model try the same thing again."
-            return Difference("the next step", f"a word about {' or '.join(steps)}", text, why)
+            why = say("A message without a next step makes the model try the same thing again.")
+            return Difference(say("the next step"), say("a word about {all}", all=" or ".join(steps)), text, why)
         return None
 
     return wrong
@@ -159,30 +181,32 @@ def _refused(*steps: str) -> Callable[[Case, str, bool], Difference | None]:
 def _inside(case: Case, text: str, failed: bool) -> Difference | None:
     if failed:
         return None
-    why = "A model that has read a bad web page may ask for anything. Resolve the path, and see that root is above it."
-    return Difference("the status", "failed: it leads out of the root", "completed", why)
+    why = say(
+        "A model that has read a bad web page may ask for anything. Resolve the path, and see that root is above it."
+    )
+    return Difference(say("the status"), say("failed: it leads out of the root"), "completed", why)
 
 
 HOUSE: Tree = {"notes": None, "notes/todo.txt": 120, "notes/done.txt": 17, "notes/old": None, "README.md": 2_048}
 MIXED: Tree = {"b.txt": 3, "z": None, "a.txt": 0, "c.txt": 1_048_576, "dir.txt": 12, "a": None, "empty.log": 7}
 
 CASES = (
-    Case("a folder with files and a folder", HOUSE, "notes", _listed),
-    Case("the root itself", HOUSE, ".", _listed),
-    Case("names that sort, and names that mislead", MIXED, ".", _listed),
-    Case("only folders", {"one": None, "two": None}, ".", _listed),
-    Case("the counts", MIXED, ".", _counted),
-    Case("an empty folder", HOUSE, "notes/old", _empty),
-    Case("a folder that is not there", HOUSE, "note", _refused("list_dir", "notes")),
-    Case("a file", HOUSE, "README.md", _refused("read_file")),
-    Case("a path that leads out of the root", HOUSE, "../..", _inside),
+    Case(say("a folder with files and a folder"), HOUSE, "notes", _listed),
+    Case(say("the root itself"), HOUSE, ".", _listed),
+    Case(say("names that sort, and names that mislead"), MIXED, ".", _listed),
+    Case(say("only folders"), {"one": None, "two": None}, ".", _listed),
+    Case(say("the counts"), MIXED, ".", _counted),
+    Case(say("an empty folder"), HOUSE, "notes/old", _empty),
+    Case(say("a folder that is not there"), HOUSE, "note", _refused("list_dir", "notes")),
+    Case(say("a file"), HOUSE, "README.md", _refused("read_file")),
+    Case(say("a path that leads out of the root"), HOUSE, "../..", _inside),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case, each in a new temporary folder. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.list_dir a plain function, without brackets: check.list_dir(my_list_dir).")
+        raise AgentLabError(say("Give check.list_dir a plain function, without brackets: check.list_dir(my_list_dir)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -195,7 +219,7 @@ def _judge(case: Case, answer: Any) -> Finding:
         if found is None:
             return Finding(case.name, True)
         where, expected, got, why = (_hidden(text, root) for text in found)
-    fed = f"list_dir(root, {case.path!r}), where root holds {_told(case.tree)}"
+    fed = say("list_dir(root, {path!r}), where root holds {tree}", path=case.path, tree=_told(case.tree))
     return Finding(case.name, False, False, fed, where, expected, got, why)
 
 
@@ -205,13 +229,15 @@ def _found(case: Case, answer: Any, root: Path) -> Difference | None:
     except ToolError as error:
         text, failed = str(error), True
     except Exception as error:
-        why = "Only ToolError carries words that were written for the model."
-        return Difference("", "a text, or a ToolError", _hidden(blame(error, answer), root), why)
+        why = say("Only ToolError carries words that were written for the model.")
+        return Difference("", say("a text, or a ToolError"), _hidden(blame(error, answer), root), why)
     if not isinstance(text, str):
-        return Difference("what it returns", "one text", short(text), "Join the lines: the model reads text.")
+        return Difference(
+            say("what it returns"), say("one text"), short(text), say("Join the lines: the model reads text.")
+        )
     if str(root) in text:
-        why = "Name paths as the model gave them. It cannot use yours, and they are nobody's business."
-        return Difference("the text", f"paths that count from {PLACE}", _hidden(text, root), why)
+        why = say("Name paths as the model gave them. It cannot use yours, and they are nobody's business.")
+        return Difference(say("the text"), say("paths that count from {place}", place=PLACE), _hidden(text, root), why)
     return case.wrong(case, text, failed)
 
 
@@ -288,7 +314,9 @@ def live(answer: Any) -> Live:
     said = str(history[-1].get("content") or "")
     if running.reason == "done" and said == RIGHT:
         return Live(True, said, history)
-    return Live(False, f"The turn ended ({running.reason}) with: {said or 'no text'}", history)
+    return Live(
+        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+    )
 
 
 def solution(root: Path, path: str) -> str:

@@ -17,16 +17,23 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.mcp_lines import Solution as Lines
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Turn
 
 HINTS = (
-    "Three kinds of messages come in: a request has a method and an id, a notification a method and no id, an answer"
-    " an id and no method. Only one of them wants a reply. And is it a message at all?",
-    'Ask whether the keys are there, `"id" in message`, not whether they are true: the first id is 0. Give the id'
-    ' back as it came, the number 0 as a number and the text "0" as a text.',
-    'Four early ways out: no dict, no `jsonrpc` of "2.0", no `method` that is a text, no `id`: each gives None. What'
-    ' is left is a request. `ping` gets the result {}, `roots/list` gets {"roots": []}, all else gets `"error":'
-    ' {"code": -32601, "message": ...}` in place of `result`.',
+    say(
+        "Three kinds of messages come in: a request has a method and an id, a notification a method and no "
+        "id, an answer an id and no method. Only one of them wants a reply. And is it a message at all?"
+    ),
+    say(
+        'Ask whether the keys are there, `"id" in message`, not whether they are true: the first id is 0. Give the id'
+        ' back as it came, the number 0 as a number and the text "0" as a text.'
+    ),
+    say(
+        'Four early ways out: no dict, no `jsonrpc` of "2.0", no `method` that is a text, no `id`: each '
+        'gives None. What is left is a request. `ping` gets the result {}, `roots/list` gets {"roots": '
+        '[]}, all else gets `"error": {"code": -32601, "message": ...}` in place of `result`.'
+    ),
 )
 
 Wrong = Callable[[Any, Any], Difference | None]
@@ -45,17 +52,27 @@ class Case:
 def _reply(message: Any, reply: Any) -> Difference | None:
     """What every reply has: the version, the id as it came, and either a result or an error."""
     if not isinstance(reply, dict):
-        why = "A request that gets no answer is one that somebody waits for: the server hangs, or takes you for dead."
-        return Difference("the reply", "a dict", short(reply), why)
+        why = say(
+            "A request that gets no answer is one that somebody waits for: the server hangs, or takes you for dead."
+        )
+        return Difference(say("the reply"), say("a dict"), short(reply), why)
     if reply.get("jsonrpc") != "2.0":
-        return Difference("jsonrpc", '"2.0"', _told(reply), "Without it this is no message, and the server skips it.")
+        return Difference(
+            "jsonrpc", '"2.0"', _told(reply), say("Without it this is no message, and the server skips it.")
+        )
     if "id" not in reply or type(reply["id"]) is not type(message["id"]) or reply["id"] != message["id"]:
-        why = "By its id the server knows which question this answers. Give it back as it came: same value, same type."
+        why = say(
+            "By its id the server knows which question this answers. Give it back as it came: same value, same type."
+        )
         return Difference("id", jsonio.dumps(message["id"]), _told(reply), why)
     if "method" in reply:
-        return Difference("the keys", "no method", _told(reply), "A message with a method is a question, no answer.")
+        return Difference(
+            say("the keys"), say("no method"), _told(reply), say("A message with a method is a question, no answer.")
+        )
     if ("result" in reply) == ("error" in reply):
-        return Difference("the keys", "either result or error", _told(reply), "One of the two, never both or none.")
+        return Difference(
+            say("the keys"), say("either result or error"), _told(reply), say("One of the two, never both or none.")
+        )
     return None
 
 
@@ -73,15 +90,17 @@ def _refused(message: Any, reply: Any) -> Difference | None:
         return found
     error = reply.get("error")
     if not isinstance(error, dict) or error.get("code") != -32601:
-        why = "What you do not know you refuse, with the code for it. An empty result would be taken for a yes."
+        why = say("What you do not know you refuse, with the code for it. An empty result would be taken for a yes.")
         return Difference("error.code", "-32601", _told(reply), why)
     if not isinstance(error.get("message"), str):
-        return Difference("error.message", "a text", _told(reply), "The standard asks for a message beside the code.")
+        return Difference(
+            "error.message", say("a text"), _told(reply), say("The standard asks for a message beside the code.")
+        )
     return None
 
 
 def _nothing(message: Any, reply: Any) -> Difference | None:
-    return None if reply is None else Difference("the reply", "None", _told(reply))
+    return None if reply is None else Difference(say("the reply"), "None", _told(reply))
 
 
 def _told(value: Any) -> str:
@@ -95,47 +114,53 @@ def _message(**keys: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", **keys}
 
 
-PONG = _result(lambda result: result == {}, "{}", "The answer to a ping is an empty result.")
+PONG = _result(lambda result: result == {}, "{}", say("The answer to a ping is an empty result."))
 ROOTS = _result(
     lambda result: isinstance(result, dict) and isinstance(result.get("roots"), list),
     '{"roots": []}',
-    "The server asks which folders it may work in, and waits for a list. An empty one is an answer.",
+    say("The server asks which folders it may work in, and waits for a list. An empty one is an answer."),
 )
-NOTIFIED = "A notification has no id: there is nothing to answer, and nobody who waits."
-ANSWERED = "This answers one of your own requests. A reply to it would be an answer to nothing."
-JUNK = 'Only an object with jsonrpc "2.0" is a message. Servers print other things, too.'
+NOTIFIED = say("A notification has no id: there is nothing to answer, and nobody who waits.")
+ANSWERED = say("This answers one of your own requests. A reply to it would be an answer to nothing.")
+JUNK = say('Only an object with jsonrpc "2.0" is a message. Servers print other things, too.')
 
 CASES = (
-    Case("a ping", (_message(id=7, method="ping"),), PONG),
-    Case("the first ping: its id is 0", (_message(id=0, method="ping"),), PONG),
-    Case("ids that are texts", (_message(id="0", method="ping"), _message(id="a-1", method="ping", params={})), PONG),
+    Case(say("a ping"), (_message(id=7, method="ping"),), PONG),
+    Case(say("the first ping: its id is 0"), (_message(id=0, method="ping"),), PONG),
+    Case(
+        say("ids that are texts"), (_message(id="0", method="ping"), _message(id="a-1", method="ping", params={})), PONG
+    ),
     Case("roots/list", (_message(id=0, method="roots/list"), _message(id="r", method="roots/list")), ROOTS),
     Case(
-        "a request that you do not know",
+        say("a request that you do not know"),
         (_message(id=2, method="sampling/createMessage", params={}), _message(id=0, method="tea/make")),
         _refused,
     ),
     Case(
-        "a notification",
+        say("a notification"),
         (_message(method="notifications/tools/list_changed"), _message(method="ping")),
         _nothing,
         NOTIFIED,
     ),
     Case(
-        "an answer to your own request",
+        say("an answer to your own request"),
         (_message(id=0, result={}), _message(id=1, error={"code": -32603, "message": "no"})),
         _nothing,
         ANSWERED,
     ),
-    Case("a log line that looks like a request", ({"level": "info", "method": "ping", "id": 5},), _nothing, JUNK),
-    Case("JSON that is no message", (42, [1, 2], "ping", None, True, {}, _message(), _message(id=3)), _nothing, JUNK),
+    Case(say("a log line that looks like a request"), ({"level": "info", "method": "ping", "id": 5},), _nothing, JUNK),
+    Case(
+        say("JSON that is no message"), (42, [1, 2], "ping", None, True, {}, _message(), _message(id=3)), _nothing, JUNK
+    ),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer) or inspect.isclass(answer):
-        raise AgentLabError("Give check.answer_ping a plain function, without brackets: check.answer_ping(my_answer).")
+        raise AgentLabError(
+            say("Give check.answer_ping a plain function, without brackets: check.answer_ping(my_answer).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -150,7 +175,7 @@ def _judge(case: Case, answer: Any) -> Finding:
                 return found
         return None
 
-    found = finding(case, answer, run, fed="", instead="a reply, or None", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("a reply, or None"), why=case.why)
     if found.passed:
         return found
     return Finding(case.name, False, False, fed, found.where, found.expected, found.got, found.why)

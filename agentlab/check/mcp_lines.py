@@ -17,15 +17,23 @@ from agentlab.check import mcp_live
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Turn
 
 HINTS = (
-    "Feed one message in two halves and print what comes out. What has not ended yet must be kept, as bytes, in the"
-    " object, until the rest has come.",
-    'Split the bytes at b"\\n" and at nothing else: `*ended, self.rest = (self.rest + chunk).split(b"\\n")`.'
-    " `splitlines` knows many more line ends, and some of them may stand inside a message. Decode whole lines only.",
-    "Each line that has ended goes through `json.loads` in a `try`: it raises ValueError for what is no JSON, and for"
-    ' what is no UTF-8. Keep what is a dict with `"jsonrpc"` of "2.0"; all else is noise.',
+    say(
+        "Feed one message in two halves and print what comes out. What has not ended yet must be kept, as bytes, in the"
+        " object, until the rest has come."
+    ),
+    say(
+        'Split the bytes at b"\\n" and at nothing else: `*ended, self.rest = (self.rest + chunk).split(b"\\n")`.'
+        " `splitlines` knows many more line ends, and some of them may stand inside a message. Decode whole lines only."
+    ),
+    say(
+        "Each line that has ended goes through `json.loads` in a `try`: it raises ValueError for what is "
+        'no JSON, and for what is no UTF-8. Keep what is a dict with `"jsonrpc"` of "2.0"; all else is '
+        "noise."
+    ),
 )
 
 PIECE = 64 * 1024
@@ -73,50 +81,68 @@ LARGE = _answer(4, "tick " * 26_400)
 PRINTED = b'Clock v1.0 is starting\n-----\n42\n[1, 2]\n"text"\nnull\n\n{"level": "info", "id": 0, "msg": "hi"}\n{}\n'
 
 CASES = (
-    Case("one message", _whole(_line(ONE)), (ONE,), "A line that has ended is a message."),
+    Case(say("one message"), _whole(_line(ONE)), (ONE,), say("A line that has ended is a message.")),
     Case(
-        "three messages in one chunk", _whole(_line(ONE) + _line(NOTICE) + _line(TWO)), (ONE, NOTICE, TWO),
-        "A chunk is what happened to arrive together. It may hold many lines.",
+        say("three messages in one chunk"),
+        _whole(_line(ONE) + _line(NOTICE) + _line(TWO)),
+        (ONE, NOTICE, TWO),
+        say("A chunk is what happened to arrive together. It may hold many lines."),
     ),
     Case(
-        "a line that has not ended", (((_line(ONE) + _line(TWO))[:-1],),), (ONE,),
-        "Its end may still come: a number may get another digit. Only a line feed says that it is whole.",
+        say("a line that has not ended"),
+        (((_line(ONE) + _line(TWO))[:-1],),),
+        (ONE,),
+        say("Its end may still come: a number may get another digit. Only a line feed says that it is whole."),
     ),
     Case(
-        "two messages, cut at every place", _everywhere(_line(ONE) + _line(TWO)), (ONE, TWO),
-        "The cut falls where the pipe was full, not where a message ends. Keep what is left over.",
+        say("two messages, cut at every place"),
+        _everywhere(_line(ONE) + _line(TWO)),
+        (ONE, TWO),
+        say("The cut falls where the pipe was full, not where a message ends. Keep what is left over."),
     ),
     Case(
-        "characters of several bytes, cut at every place", _everywhere(_line(WIDE)), (WIDE,),
-        "A cut may fall inside a character. Keep bytes, and decode a line when it is whole.",
+        say("characters of several bytes, cut at every place"),
+        _everywhere(_line(WIDE)),
+        (WIDE,),
+        say("A cut may fall inside a character. Keep bytes, and decode a line when it is whole."),
     ),
     Case(
-        "noise between messages", _whole(_line(ONE) + PRINTED + _line(TWO)), (ONE, TWO),
-        'Only an object with jsonrpc "2.0" is a message. Servers print other things too, and go on all the same.',
+        say("noise between messages"),
+        _whole(_line(ONE) + PRINTED + _line(TWO)),
+        (ONE, TWO),
+        say('Only an object with jsonrpc "2.0" is a message. Servers print other things too, and go on all the same.'),
     ),
     Case(
-        "noise that is no UTF-8", _whole(b"\xff\xfe d\xe9marrage\n" + _line(ONE)), (ONE,),
-        "One bad line may not cost the connection.",
+        say("noise that is no UTF-8"),
+        _whole(b"\xff\xfe d\xe9marrage\n" + _line(ONE)),
+        (ONE,),
+        say("One bad line may not cost the connection."),
     ),
     Case(
-        "CRLF at the end of lines", _whole((_line(ONE) + _line(TWO)).replace(b"\n", b"\r\n")), (ONE, TWO),
-        "The carriage return is white space for JSON: nothing needs to be done about it.",
+        say("CRLF at the end of lines"),
+        _whole((_line(ONE) + _line(TWO)).replace(b"\n", b"\r\n")),
+        (ONE, TWO),
+        say("The carriage return is white space for JSON: nothing needs to be done about it."),
     ),
     Case(
-        "line ends inside a text that are none", _everywhere(_line(ENDS)), (ENDS,),
-        "U+2028, U+2029 and U+0085 may stand raw in JSON. A line ends with a line feed and nothing else.",
+        say("line ends inside a text that are none"),
+        _everywhere(_line(ENDS)),
+        (ENDS,),
+        say("U+2028, U+2029 and U+0085 may stand raw in JSON. A line ends with a line feed and nothing else."),
     ),
     Case(
-        "132,000 bytes on one line", _pieces(_line(LARGE) + _line(TWO)), (LARGE, TWO),
-        "A result can be as large as it likes. The next message must still be read.",
+        say("132,000 bytes on one line"),
+        _pieces(_line(LARGE) + _line(TWO)),
+        (LARGE, TWO),
+        say("A result can be as large as it likes. The next message must still be read."),
     ),
-)  # fmt: skip
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case, and one for two objects at a time. Raises AgentLabError when the answer is no class."""
     if not callable(answer) or not (inspect.isclass(answer) or callable(getattr(_made(answer), "feed", None))):
-        raise AgentLabError("Give check.read_lines the class itself, without brackets: check.read_lines(MyLines).")
+        raise AgentLabError(say("Give check.read_lines the class itself, without brackets: check.read_lines(MyLines)."))
     return [_judge_two(answer), *(_judge(case, answer) for case in CASES)]
 
 
@@ -138,7 +164,9 @@ def _judge(case: Case, answer: Any) -> Finding:
             for chunk in chunks:
                 found = lines.feed(chunk)
                 if not isinstance(found, list):
-                    return Difference("what feed returns", "a list", short(found), "No message: an empty list.")
+                    return Difference(
+                        say("what feed returns"), say("a list"), short(found), say("No message: an empty list.")
+                    )
                 got += found
             if wrong := _different(case, got):
                 return wrong
@@ -153,13 +181,13 @@ def _judge(case: Case, answer: Any) -> Finding:
 def _different(case: Case, got: list[Any]) -> Difference | None:
     if got == list(case.messages):
         return None
-    return Difference("all that came out", _told_messages(case.messages), _told_messages(got), case.why)
+    return Difference(say("all that came out"), _told_messages(case.messages), _told_messages(got), case.why)
 
 
 def _judge_two(answer: Any) -> Finding:
     """Half a line in one object, while another one reads."""
-    why = "What is left over belongs to one connection: keep it in self, from __init__ on, not in the class."
-    case = Case("two connections at a time", ((b"half a line in the first", _line(ONE)),), (ONE,), why)
+    why = say("What is left over belongs to one connection: keep it in self, from __init__ on, not in the class.")
+    case = Case(say("two connections at a time"), ((b"half a line in the first", _line(ONE)),), (ONE,), why)
 
     def run() -> Difference | None:
         first, second = answer(), answer()
@@ -167,7 +195,9 @@ def _judge_two(answer: Any) -> Finding:
             first.feed(_line(TWO)[:20])
         return _different(case, list(second.feed(_line(ONE))))
 
-    return finding(case, answer, run, fed="half a line to one object, a whole line to another", instead="", why=why)
+    return finding(
+        case, answer, run, fed=say("half a line to one object, a whole line to another"), instead="", why=why
+    )
 
 
 def _told(chunks: Iterable[bytes]) -> str:

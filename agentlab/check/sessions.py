@@ -17,6 +17,7 @@ from agentlab import jsonio
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, calls_of, user
 from agentlab.simulator import Simulator
@@ -24,12 +25,18 @@ from agentlab.tools import Registry
 from agentlab.usage import read_usage, total
 
 HINTS = (
-    "Print `record['message']['id']` and `record['message']['usage']` for every assistant record of the session: which"
-    " numbers are the same in all parts of a reply, and which is not?",
-    "Keep the usages in a dict whose key is `message['id']`: a later part then takes the place of the earlier one,"
-    " whatever stands between them. A part without a usage changes nothing.",
-    "A line may be a number, a list or a text, and a `message` may be a text, too: look at an item only after"
-    " `isinstance(item, dict)`. Where a reply has no id, use its position in the list as its key.",
+    say(
+        "Print `record['message']['id']` and `record['message']['usage']` for every assistant record of "
+        "the session: which numbers are the same in all parts of a reply, and which is not?"
+    ),
+    say(
+        "Keep the usages in a dict whose key is `message['id']`: a later part then takes the place of the earlier one,"
+        " whatever stands between them. A part without a usage changes nothing."
+    ),
+    say(
+        "A line may be a number, a list or a text, and a `message` may be a text, too: look at an item only after"
+        " `isinstance(item, dict)`. Where a reply has no id, use its position in the list as its key."
+    ),
 )
 
 Record = Any
@@ -39,9 +46,11 @@ Record = Any
 def reply(id: str | None, fresh: int, written: int, read: int, output: int, *, block: str = "text") -> Record:
     """One record of a reply, with the keys that matter here. The counts are tokens."""
     usage = {
-        "input_tokens": fresh, "cache_creation_input_tokens": written, "cache_read_input_tokens": read,
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
         "output_tokens": output,
-    }  # fmt: skip
+    }
     message = {"id": id, "role": "assistant", "model": "claude-sonnet-4", "content": [{"type": block}], "usage": usage}
     if id is None:
         del message["id"]
@@ -66,12 +75,19 @@ TASK = {
 NO_RECORDS = (42, [1], "massive error", None, {"silly": "this"}, {"type": "assistant", "message": "error"})
 
 SAMPLE = (
-    ("ZU", 3, 27_356, 0, 3), ("ZU", 3, 27_356, 0, 1_662),
-    ("W3", 10, 29_364, 0, 3), ("W3", 10, 29_364, 0, 3), ("W3", 10, 29_364, 0, 406),
-    ("2Y", 12, 34_883, 0, 1), ("2Y", 12, 34_883, 0, 520),
-    ("y4", 10, 12_313, 22_912, 5), ("y4", 10, 12_313, 22_912, 5), ("y4", 10, 12_313, 22_912, 785),
-    ("Dh", 12, 43_351, 0, 1), ("Dh", 12, 43_351, 0, 1_136),
-)  # fmt: skip
+    ("ZU", 3, 27_356, 0, 3),
+    ("ZU", 3, 27_356, 0, 1_662),
+    ("W3", 10, 29_364, 0, 3),
+    ("W3", 10, 29_364, 0, 3),
+    ("W3", 10, 29_364, 0, 406),
+    ("2Y", 12, 34_883, 0, 1),
+    ("2Y", 12, 34_883, 0, 520),
+    ("y4", 10, 12_313, 22_912, 5),
+    ("y4", 10, 12_313, 22_912, 5),
+    ("y4", 10, 12_313, 22_912, 785),
+    ("Dh", 12, 43_351, 0, 1),
+    ("Dh", 12, 43_351, 0, 1_136),
+)
 """The usages in `data/sessions/claude_code_2.1.4_interrupted_tool_use.jsonl`: the end of the id, and the counts."""
 
 
@@ -91,61 +107,66 @@ def _case(name: str, records: Iterable[Record], right: Iterable[int], why: str, 
 
 
 CASES = (
-    _case("one reply, one record", [ASKED, reply("A", 10, 0, 0, 5)], [1], "One request was made, and one was paid."),
     _case(
-        "a reply in three records",
+        say("one reply, one record"),
+        [ASKED, reply("A", 10, 0, 0, 5)],
+        [1],
+        say("One request was made, and one was paid."),
+    ),
+    _case(
+        say("a reply in three records"),
         [reply("A", 10, 90, 0, 3, block="thinking"), reply("A", 10, 90, 0, 3), reply("A", 10, 90, 0, 400)],
         [2],
-        "The parts were written down while the reply arrived: only the last one knows how long it became.",
+        say("The parts were written down while the reply arrived: only the last one knows how long it became."),
     ),
     _case(
-        "something between the parts",
+        say("something between the parts"),
         [ASKED, reply("A", 10, 90, 0, 3), TITLE, TITLE, reply("A", 10, 90, 0, 400)],
         [4],
-        "Parts belong together by message.id. Neighbours they need not be.",
+        say("Parts belong together by message.id. Neighbours they need not be."),
     ),
     _case(
-        "the parts of two replies, mixed",
+        say("the parts of two replies, mixed"),
         [reply("A", 1, 0, 0, 3), reply("B", 2, 0, 0, 4), reply("A", 1, 0, 0, 30), reply("B", 2, 0, 0, 40)],
         [2, 3],
-        "The ids say what belongs together, and not the order of the lines.",
+        say("The ids say what belongs together, and not the order of the lines."),
     ),
     _case(
-        "two requests that cost the same",
+        say("two requests that cost the same"),
         [reply("A", 10, 0, 90, 7), reply("B", 10, 0, 90, 7)],
         [0, 1],
-        "Equal numbers are no sign of one request: another id is another request.",
+        say("Equal numbers are no sign of one request: another id is another request."),
     ),
     _case(
-        "a last part without a usage",
+        say("a last part without a usage"),
         [reply("A", 10, 90, 0, 400), _without_usage(reply("A", 0, 0, 0, 0))],
         [0],
-        "A part that says nothing takes nothing back.",
+        say("A part that says nothing takes nothing back."),
     ),
     _case(
-        "a tool with a usage of its own",
+        say("a tool with a usage of its own"),
         [reply("A", 10, 90, 0, 30), TASK],
         [0],
-        "toolUseResult is the product's note on a tool. What counts stands in the message of a reply.",
+        say("toolUseResult is the product's note on a tool. What counts stands in the message of a reply."),
     ),
     _case(
-        "lines that are no records",
+        say("lines that are no records"),
         [*NO_RECORDS, reply("A", 10, 90, 0, 30)],
         [len(NO_RECORDS)],
-        "Such lines stand in real files. One of them must not cost the whole session.",
+        say("Such lines stand in real files. One of them must not cost the whole session."),
     ),
     _case(
-        "two replies without an id",
+        say("two replies without an id"),
         [reply(None, 10, 0, 0, 5), reply(None, 12, 0, 0, 6)],
         [0, 1],
-        "Nothing says that they are parts of one reply, so each counts.",
+        say("Nothing says that they are parts of one reply, so each counts."),
     ),
-    _case("a real session", [reply(*row) for row in SAMPLE], [1, 4, 6, 9, 11], "Five requests were made."),
+    _case(say("a real session"), [reply(*row) for row in SAMPLE], [1, 4, 6, 9, 11], say("Five requests were made.")),
     _case(
-        "a reply that no model made",
+        say("a reply that no model made"),
         [_synthetic(reply("A", 0, 0, 0, 0)), reply("B", 10, 90, 0, 30)],
         [1],
-        "The product wrote this one itself, and no request was made: its model is <synthetic>.",
+        say("The product wrote this one itself, and no request was made: its model is <synthetic>."),
         bonus=True,
     ),
 )
@@ -154,7 +175,9 @@ CASES = (
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.usage_once a plain function, without brackets: check.usage_once(my_usages).")
+        raise AgentLabError(
+            say("Give check.usage_once a plain function, without brackets: check.usage_once(my_usages).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -163,16 +186,18 @@ def _judge(case: Case, answer: Any) -> Finding:
         records = copy.deepcopy(list(case.records))
         got = answer(records)
         if records != list(case.records):
-            return Difference("the records", "unchanged", "changed", "Others still read this list.")
+            return Difference(say("the records"), "unchanged", "changed", say("Others still read this list."))
         right = [case.records[at]["message"]["usage"] for at in case.right]
         if not isinstance(got, list | tuple) or not all(isinstance(usage, dict) for usage in got):
-            return Difference("what it returns", "a list of usages", short(got), "Return a list of usages, all dicts.")
+            return Difference(
+                say("what it returns"), say("a list of usages"), short(got), say("Return a list of usages, all dicts.")
+            )
         if _counted(got) == _counted(right):
             return None
-        return Difference("the usages that count", told(right), told(got))
+        return Difference(say("the usages that count"), told(right), told(got))
 
     fed = " | ".join(map(_line, case.records))
-    return finding(case, answer, run, fed=fed, instead="a list of usages", bonus=case.bonus, why=case.why)
+    return finding(case, answer, run, fed=fed, instead=say("a list of usages"), bonus=case.bonus, why=case.why)
 
 
 def _counted(usages: Sequence[Any]) -> Counter[str]:
@@ -256,8 +281,10 @@ def live(answer: Any) -> Live:
     run_sync(running.run())
     said, billed = str(running.history[-1].get("content") or ""), told(simulator.usages[:2])
     if said.endswith(f": {billed}."):
-        return Live(True, f"{said} So says the provider's bill.", tuple(running.history))
-    return Live(False, f"{said} The provider's bill says: {billed}.", tuple(running.history))
+        return Live(True, say("{said} So says the provider's bill.", said=said), tuple(running.history))
+    return Live(
+        False, say("{said} The provider's bill says: {billed}.", said=said, billed=billed), tuple(running.history)
+    )
 
 
 def solution(records: list[Any]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError, ToolError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.prefix import common_prefix
@@ -22,13 +23,19 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry, ToolResult
 
 HINTS = (
-    "Print `len(my_excerpt(text, cap, mode))` for caps of 100, 50 and 10. The line that says how much is left out takes"
-    " room, too: take its length off before you share out the rest.",
-    "The two modes are one: `small = min(200, room // 4)` characters for the end that matters less, the rest for the"
-    " other. Only which of them stands in front changes.",
-    "How many digits the number has depends on the number. Make the line for `len(text)` first: it is never shorter"
-    " than the right one. When the room is negative, there is only `text[:cap]`, or the last `cap` characters. Beware"
-    " of `text[-0:]`, which is the whole text.",
+    say(
+        "Print `len(my_excerpt(text, cap, mode))` for caps of 100, 50 and 10. The line that says how much "
+        "is left out takes room, too: take its length off before you share out the rest."
+    ),
+    say(
+        "The two modes are one: `small = min(200, room // 4)` characters for the end that matters less, "
+        "the rest for the other. Only which of them stands in front changes."
+    ),
+    say(
+        "How many digits the number has depends on the number. Make the line for `len(text)` first: it is "
+        "never shorter than the right one. When the room is negative, there is only `text[:cap]`, or the "
+        "last `cap` characters. Beware of `text[-0:]`, which is the whole text."
+    ),
 )
 
 _NUMBER = re.compile(r"\d[\d,_]*")
@@ -54,27 +61,38 @@ class Case:
 def _whole(text: str, cap: int, mode: str, out: str) -> Difference | None:
     if out == text:
         return None
-    return Difference("the excerpt", "the text itself", out, "What fits needs no cutting, and no line about it.")
+    return Difference(
+        say("the excerpt"), say("the text itself"), out, say("What fits needs no cutting, and no line about it.")
+    )
 
 
 def _fits(text: str, cap: int, mode: str, out: str) -> Difference | None:
     if len(out) <= cap:
         return None
-    why = "A cap that is only nearly kept is none: ten of these together overflow the window. Your own line counts."
-    return Difference("its length", f"at most {cap} characters", f"{len(out)}: {short(out)}", why)
+    why = say(
+        "A cap that is only nearly kept is none: ten of these together overflow the window. Your own line counts."
+    )
+    return Difference(say("its length"), say("at most {cap} characters", cap=cap), f"{len(out)}: {short(out)}", why)
 
 
 def _ends(text: str, cap: int, mode: str, out: str) -> Difference | None:
     front, back = _shown(text, out)
     if not front or not back:
         missing, where = ("start", text[:12]) if not front else ("end", text[-12:])
-        why = "The start says what this is, the end how it came out. Of a long text, show some of both."
-        return Difference(f"the {missing} of the text", f"{where} in its place", out, why)
+        why = say("The start says what this is, the end how it came out. Of a long text, show some of both.")
+        return Difference(
+            say("the {missing} of the text", missing=missing), say("{where} in its place", where=where), out, why
+        )
     large, small = (back, front) if mode == "tail" else (front, back)
     if large <= small:
-        wanted = f"more of the {'end' if mode == 'tail' else 'start'}"
-        why = "mode names the end that matters: the other one gets a small part."
-        return Difference("how much of each end", wanted, f"{front} characters in front, {back} at the end", why)
+        wanted = say("more of the {x}", x="end" if mode == "tail" else "start")
+        why = say("mode names the end that matters: the other one gets a small part.")
+        return Difference(
+            say("how much of each end"),
+            wanted,
+            say("{front} characters in front, {back} at the end", front=front, back=back),
+            why,
+        )
     return None
 
 
@@ -84,9 +102,9 @@ def _counted(text: str, cap: int, mode: str, out: str) -> Difference | None:
     numbers = [int(re.sub("[,_]", "", found)) for found in _NUMBER.findall(out)]
     if left_out in numbers:
         return None
-    why = "The model decides by this number whether the rest is worth reading, and where. A wrong one misleads it."
-    got = f"{', '.join(map(str, numbers)) or 'no number'} in {short(out)}"
-    return Difference("the number that is left out", str(left_out), got, why)
+    why = say("The model decides by this number whether the rest is worth reading, and where. A wrong one misleads it.")
+    got = say("{all} in {out}", all=", ".join(map(str, numbers)) or "no number", out=short(out))
+    return Difference(say("the number that is left out"), str(left_out), got, why)
 
 
 def _shown(text: str, out: str) -> tuple[int, int]:
@@ -103,15 +121,15 @@ def _all(*checks: Callable[[str, int, str, str], Difference | None]) -> Callable
 
 
 CASES = (
-    Case("a text that fits", 100, (101, 100), "head", _whole),
-    Case("a text that fits, with the tail in front", 100, (101, 100), "tail", _whole),
-    Case("one character too many", 401, (400,), "tail", _all(_fits, _ends)),
-    Case("the head matters", 5_000, (2_000, 400), "head", _all(_fits, _ends)),
-    Case("the tail matters", 5_000, (2_000, 400), "tail", _all(_fits, _ends)),
-    Case("the number left out, head", 5_000, (2_000, 1_999, 400), "head", _counted),
-    Case("the number left out, tail", 99_999, (2_000, 1_999, 400), "tail", _counted),
-    Case("every cap from 0 to 300, head", 1_000, tuple(range(301)), "head", _fits),
-    Case("every cap from 0 to 300, tail", 1_000, tuple(range(301)), "tail", _fits),
+    Case(say("a text that fits"), 100, (101, 100), "head", _whole),
+    Case(say("a text that fits, with the tail in front"), 100, (101, 100), "tail", _whole),
+    Case(say("one character too many"), 401, (400,), "tail", _all(_fits, _ends)),
+    Case(say("the head matters"), 5_000, (2_000, 400), "head", _all(_fits, _ends)),
+    Case(say("the tail matters"), 5_000, (2_000, 400), "tail", _all(_fits, _ends)),
+    Case(say("the number left out, head"), 5_000, (2_000, 1_999, 400), "head", _counted),
+    Case(say("the number left out, tail"), 99_999, (2_000, 1_999, 400), "tail", _counted),
+    Case(say("every cap from 0 to 300, head"), 1_000, tuple(range(301)), "head", _fits),
+    Case(say("every cap from 0 to 300, tail"), 1_000, tuple(range(301)), "tail", _fits),
 )
 
 
@@ -119,7 +137,7 @@ def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
         raise AgentLabError(
-            "Give check.tail_excerpt a plain function, without brackets: check.tail_excerpt(my_excerpt)."
+            say("Give check.tail_excerpt a plain function, without brackets: check.tail_excerpt(my_excerpt).")
         )
     return [_judge(case, answer) for case in CASES]
 
@@ -133,12 +151,12 @@ def _judge(case: Case, answer: Any) -> Finding:
         for cap in case.caps:
             out = answer(text, cap, case.mode)
             if not isinstance(out, str):
-                return Difference("what it returns", "one text", short(out), "The model reads text.")
+                return Difference(say("what it returns"), say("one text"), short(out), say("The model reads text."))
             if found := case.wrong(text, cap, case.mode, out):
                 return found
         return None
 
-    found = finding(case, answer, run, fed="", instead="a text")
+    found = finding(case, answer, run, fed="", instead=say("a text"))
     return found if found.passed else replace(found, fed=f"{case.length:,} letters, cap={cap}, mode={case.mode!r}")
 
 
@@ -189,7 +207,9 @@ def live(answer: Any) -> Live:
     try:
         run_sync(running.run())
     except Exception as error:
-        return Live(False, f"Your function raised in the loop: {blame(error, answer)}", tuple(running.history))
+        return Live(
+            False, say("Your function raised in the loop: {error}", error=blame(error, answer)), tuple(running.history)
+        )
     said = str(running.history[-1].get("content") or "")
     return Live(said == RIGHT, said, tuple(running.history))
 

@@ -21,6 +21,7 @@ from agentlab import jsonio
 from agentlab.check.compare import Difference, finding
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.simulator import Simulator
@@ -29,12 +30,18 @@ from agentlab.tools import Registry, ToolResult
 from agentlab.workspace import Workspace
 
 HINTS = (
-    "A pointer is the key `output_path` of a dict. Look at no text: a model may write any name into a sentence, and a"
-    " summary that mentions a file does not send anybody there.",
-    "Events of a log hold messages inside of other dicts. Walk through dicts and lists at any depth, with a list of"
-    " what is still to be looked at, or with a function that calls itself.",
-    "`output_path` is a path, `files` are names: compare `path.rsplit('/', 1)[-1]`. It may be None. Return the names in"
-    " `files` that no pointer names, and nothing else.",
+    say(
+        "A pointer is the key `output_path` of a dict. Look at no text: a model may write any name into a "
+        "sentence, and a summary that mentions a file does not send anybody there."
+    ),
+    say(
+        "Events of a log hold messages inside of other dicts. Walk through dicts and lists at any depth, with a list of"
+        " what is still to be looked at, or with a function that calls itself."
+    ),
+    say(
+        "`output_path` is a path, `files` are names: compare `path.rsplit('/', 1)[-1]`. It may be None. "
+        "Return the names in `files` that no pointer names, and nothing else."
+    ),
 )
 
 A, B, C = "0001-9f2c41d07a.txt", "0002-51be0c77d3.txt", "0003-07a9e2c4f1.txt"
@@ -73,46 +80,72 @@ LOG = [
 ]
 
 CASES = (
-    _case("nothing is alive", [A, B], [], [A, B], "Nobody will ever ask for these."),
+    _case(say("nothing is alive"), [A, B], [], [A, B], say("Nobody will ever ask for these.")),
     _case(
-        "one pointer, one file too many", [A, B], [_session(_result("c1", A))], [B],
-        "A message still sends the model to the first file: without it, read_file fails.",
+        say("one pointer, one file too many"),
+        [A, B],
+        [_session(_result("c1", A))],
+        [B],
+        say("A message still sends the model to the first file: without it, read_file fails."),
     ),
     _case(
-        "results without a pointer", [A], [_session(tool("c1", "ok"), _result("c2", None))], [A],
-        "Most results were never spilled: the key is missing or None.",
+        say("results without a pointer"),
+        [A],
+        [_session(tool("c1", "ok"), _result("c2", None))],
+        [A],
+        say("Most results were never spilled: the key is missing or None."),
     ),
     _case(
-        "only a sentence names it", [A], [[user("Build it."), SUMMARY]], [A],
-        "A summary may mention anything. It is no pointer, and what it was made from is gone.",
+        say("only a sentence names it"),
+        [A],
+        [[user("Build it."), SUMMARY]],
+        [A],
+        say("A summary may mention anything. It is no pointer, and what it was made from is gone."),
     ),
     _case(
-        "a name inside another name", [A, f"1{A}"], [_session(_result("c1", f"1{A}"))], [A],
-        "Compare whole names: one may end with another.",
+        say("a name inside another name"),
+        [A, f"1{A}"],
+        [_session(_result("c1", f"1{A}"))],
+        [A],
+        say("Compare whole names: one may end with another."),
     ),
     _case(
-        "a branch", [A, B, C], [_session(_result("c1", A)), _session(_result("c1", B))], [C],
-        "Somebody may go on in the other branch tomorrow.",
+        say("a branch"),
+        [A, B, C],
+        [_session(_result("c1", A)), _session(_result("c1", B))],
+        [C],
+        say("Somebody may go on in the other branch tomorrow."),
     ),
     _case(
-        "the log", [A, B, C], [LOG], [C],
-        "A rewind brings back what the log holds, also what was replaced: look inside the events.",
+        say("the log"),
+        [A, B, C],
+        [LOG],
+        [C],
+        say("A rewind brings back what the log holds, also what was replaced: look inside the events."),
     ),
     _case(
-        "a summary that carries a pointer", [A, B], [[{**SUMMARY, "output_path": f"spill/{A}"}]], [B],
-        "Any message may have the key, whatever its role.",
+        say("a summary that carries a pointer"),
+        [A, B],
+        [[{**SUMMARY, "output_path": f"spill/{A}"}]],
+        [B],
+        say("Any message may have the key, whatever its role."),
     ),
     _case(
-        "a pointer to a file that is not there", [A], [_session(_result("c1", B))], [A],
-        "Name only files that are in the list.",
+        say("a pointer to a file that is not there"),
+        [A],
+        [_session(_result("c1", B))],
+        [A],
+        say("Name only files that are in the list."),
     ),
-)  # fmt: skip
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer):
-        raise AgentLabError("Give check.collector a plain function, without brackets: check.collector(my_collector).")
+        raise AgentLabError(
+            say("Give check.collector a plain function, without brackets: check.collector(my_collector).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -121,17 +154,29 @@ def _judge(case: Case, answer: Any) -> Finding:
         files, alive = list(case.files), copy.deepcopy(list(case.alive))
         found = _names(answer(files, alive))
         if (files, alive) != (list(case.files), list(case.alive)):
-            return Difference("what it was given", "unchanged", "changed", "Others still use these lists.")
+            return Difference(say("what it was given"), "unchanged", "changed", say("Others still use these lists."))
         if found is None:
-            return Difference("what it returns", "a list or a set of names", "something else", "Return names.")
+            return Difference(
+                say("what it returns"), say("a list or a set of names"), say("something else"), say("Return names.")
+            )
         if lost := sorted(found - case.may_go):
-            return Difference("what may go", _told(case.may_go), _told(found), f"{lost[0]} must stay. {case.why}")
+            return Difference(
+                say("what may go"),
+                _told(case.may_go),
+                _told(found),
+                say("{lost} must stay. {why}", lost=lost[0], why=case.why),
+            )
         if left := sorted(case.may_go - found):
-            return Difference("what may go", _told(case.may_go), _told(found), f"{left[0]} can go. {case.why}")
+            return Difference(
+                say("what may go"),
+                _told(case.may_go),
+                _told(found),
+                say("{left} can go. {why}", left=left[0], why=case.why),
+            )
         return None
 
-    fed = f"files={list(case.files)}, alive={jsonio.dumps(list(case.alive))}"
-    return finding(case, answer, run, fed=fed, instead="a list of names")
+    fed = say("files={files}, alive={dumps}", files=list(case.files), dumps=jsonio.dumps(list(case.alive)))
+    return finding(case, answer, run, fed=fed, instead=say("a list of names"))
 
 
 def _names(value: Any) -> set[str] | None:
@@ -203,15 +248,28 @@ def live(answer: Any) -> Live:
         try:
             gone = _names(answer(list(files), [history, branch])) or set()
         except Exception as error:
-            return Live(False, f"Your function raised: {blame(error, answer)}")
+            return Live(False, say("Your function raised: {error}", error=blame(error, answer)))
         running = turn(answer)
     run_sync(running.run())
     said = str(running.history[-1].get("content") or "")
     if said != RIGHT:
         return Live(False, said, tuple(running.history))
     if garbage not in gone:
-        return Live(False, f"{said} But a file that nobody needs is still there: {garbage}", tuple(running.history))
-    return Live(True, f"{said} {len(gone & set(files))} of {len(files)} files were deleted.", tuple(running.history))
+        return Live(
+            False,
+            say("{said} But a file that nobody needs is still there: {garbage}", said=said, garbage=garbage),
+            tuple(running.history),
+        )
+    return Live(
+        True,
+        say(
+            "{said} {gone_count} of {files_count} files were deleted.",
+            said=said,
+            gone_count=len(gone & set(files)),
+            files_count=len(files),
+        ),
+        tuple(running.history),
+    )
 
 
 def solution(files: list[str], alive: list[Any]) -> list[str]:

@@ -13,6 +13,7 @@ from agentlab.check.report import Exercise, Finding, Live, blame
 from agentlab.check.stream_cases import CASES, Case, Event, told
 from agentlab.check.stream_solution import Solution
 from agentlab.errors import AgentLabError, ProviderError
+from agentlab.language import say
 from agentlab.loop import Turn, run_turn
 from agentlab.messages import Message, assistant, call, user
 from agentlab.provider import ChatClient
@@ -20,18 +21,27 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 
 HINTS = (
-    "Print the events of one stream. Which keys come only once, in a call's first piece, and which come in every one?",
-    "Keep a dict from `index` to what you know of that call: id, name, and the arguments so far, as text. A missing"
-    " key, null and an empty text all mean nothing new. Parse nothing.",
-    "Build the message only in message(): a new dict for each call with id, type and function, nothing else in it, in"
-    " the order of the indexes, and no `tool_calls` key when there are none.",
+    say(
+        "Print the events of one stream. Which keys come only once, in a call's first piece, and which "
+        "come in every one?"
+    ),
+    say(
+        "Keep a dict from `index` to what you know of that call: id, name, and the arguments so far, as text. A missing"
+        " key, null and an empty text all mean nothing new. Parse nothing."
+    ),
+    say(
+        "Build the message only in message(): a new dict for each call with id, type and function, nothing "
+        "else in it, in the order of the indexes, and no `tool_calls` key when there are none."
+    ),
 )
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no class."""
     if not callable(answer):
-        raise AgentLabError("Give check.assembler the class itself, without brackets: check.assembler(MyAssembler).")
+        raise AgentLabError(
+            say("Give check.assembler the class itself, without brackets: check.assembler(MyAssembler).")
+        )
     return [_judge(case, answer) for case in CASES]
 
 
@@ -120,11 +130,13 @@ def live(answer: Any) -> Live:
     except ProviderError as error:
         return Live(False, str(error), _history(running))
     except Exception as error:
-        return Live(False, f"The loop broke: {blame(error, answer)}", _history(running))
+        return Live(False, say("The loop broke: {error}", error=blame(error, answer)), _history(running))
     said = str(history[-1].get("content") or "")
     if running.reason == "done" and said == TOTAL:
         return Live(True, said, history)
-    return Live(False, f"The turn ended ({running.reason}) with: {said or 'no text'}", history)
+    return Live(
+        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+    )
 
 
 def _history(running: Turn) -> tuple[Message, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentlab.check.compare import Difference, difference
 from agentlab.check.report import short
+from agentlab.language import say
 from agentlab.messages import Message, assistant, call
 
 Event = dict[str, Any]
@@ -107,73 +108,78 @@ class Case:
 
 CASES = (
     Case(
-        "a second assembler starts empty",
+        say("a second assembler starts empty"),
         MIXED,
         assistant(""),
-        "Make the text and the calls in __init__, as attributes of self: a list or dict in the class body is shared.",
+        say(
+            "Make the text and the calls in __init__, as attributes of self: a list or dict in the class "
+            "body is shared."
+        ),
         run=second,
     ),
     Case(
-        "text in three pieces",
+        say("text in three pieces"),
         (ROLE, _event(content="It is "), _event(content="sunny"), _event(content="."), _event("stop")),
         assistant("It is sunny."),
-        "Add every content to the text. In the first chunk it is null, in the last one it is missing.",
+        say("Add every content to the text. In the first chunk it is null, in the last one it is missing."),
     ),
     Case(
-        "feed returns the new text",
+        say("feed returns the new text"),
         (ROLE, _event(content="It is "), _event(content="sunny."), _event("stop")),
         assistant("It is sunny."),
-        "The caller prints what feed returns: only the text of this event, and '' when there is none.",
+        say("The caller prints what feed returns: only the text of this event, and '' when there is none."),
         run=returned,
     ),
     Case(
-        "usage on a chunk without choices",
+        say("usage on a chunk without choices"),
         (ROLE, _event(content="Hi"), _event("stop"), USAGE),
         assistant("Hi"),
-        "The last chunk has `choices: []`. Loop over the choices, do not take the first.",
+        say("The last chunk has `choices: []`. Loop over the choices, do not take the first."),
     ),
     Case(
-        "one call in pieces",
+        say("one call in pieces"),
         (ROLE, *MIXED[3:5], MIXED[6], MIXED[8], CALLED),
         assistant("", LS),
-        "Id and name come once. The arguments come in pieces of text: add them up, and parse none of them.",
+        say("Id and name come once. The arguments come in pieces of text: add them up, and parse none of them."),
     ),
     Case(
-        "two calls, their pieces mixed",
+        say("two calls, their pieces mixed"),
         MIXED,
         assistant("Let me look.", LS, READ),
-        "A piece belongs to the call of its `index`, whichever call came last.",
+        say("A piece belongs to the call of its `index`, whichever call came last."),
     ),
     Case(
-        "asked in the middle of a call",
+        say("asked in the middle of a call"),
         MIXED,
         assistant("Let me look.", LS, READ),
-        "After a Stop, half a message is all there is; message() may be asked at any time, and must change nothing.",
+        say(
+            "After a Stop, half a message is all there is; message() may be asked at any time, and must change nothing."
+        ),
         run=halfway,
     ),
     Case(
-        "arguments null at first (vLLM)",
+        say("arguments null at first (vLLM)"),
         (_piece(0, None, id="call_read", name="read_file"), _piece(0, '{"path":"a.txt"}'), CALLED),
         assistant("", READ),
-        "Null is no text: start empty, and add only text.",
+        say("Null is no text: start empty, and add only text."),
         bonus=True,
     ),
     Case(
-        "a call without arguments (OpenRouter)",
+        say("a call without arguments (OpenRouter)"),
         (_piece(0, id="call_now", name="now"), CALLED),
         assistant("", NOW),
-        "An empty total means {}: providers want a JSON object.",
+        say("An empty total means {}: providers want a JSON object."),
         bonus=True,
     ),
     Case(
-        "the only call has index 1 (gateways to Anthropic)",
+        say("the only call has index 1 (gateways to Anthropic)"),
         (_piece(1, '{"path":"a.txt"}', id="call_read", name="read_file"), CALLED),
         assistant("", READ),
-        "The index is a key, not a position in a list: it may start anywhere and skip numbers.",
+        say("The index is a key, not a position in a list: it may start anywhere and skip numbers."),
         bonus=True,
     ),
     Case(
-        "id and name repeated in every piece (OpenRouter)",
+        say("id and name repeated in every piece (OpenRouter)"),
         (
             _piece(0, "", id="call_read", name="read_file"),
             _piece(0, '{"path":', id="call_read", name="read_file"),
@@ -181,25 +187,25 @@ CASES = (
             CALLED,
         ),
         assistant("", READ),
-        "What is known already adds nothing.",
+        say("What is known already adds nothing."),
         bonus=True,
     ),
     Case(
-        'later pieces have id "" (Qwen)',
+        say('later pieces have id "" (Qwen)'),
         (_piece(0, '{"path":', id="call_read", name="read_file"), _piece(0, '"a.txt"}', id=""), CALLED),
         assistant("", READ),
-        "An empty id is no id: keep the one that you have.",
+        say("An empty id is no id: keep the one that you have."),
         bonus=True,
     ),
     Case(
-        "the name in two pieces",
+        say("the name in two pieces"),
         (_piece(0, id="call_read", name="read_"), _piece(0, '{"path":"a.txt"}', name="file"), CALLED),
         assistant("", READ),
-        "A name that differs from the one so far is its next piece.",
+        say("A name that differs from the one so far is its next piece."),
         bonus=True,
     ),
     Case(
-        "no index at all (some gateways)",
+        say("no index at all (some gateways)"),
         (
             _piece(None, '{"command":', id="call_ls", name="run_shell"),
             _piece(None, '"ls -la"}'),
@@ -207,25 +213,25 @@ CASES = (
             CALLED,
         ),
         assistant("", LS, READ),
-        "Without an index the id decides: a new one opens a call, a piece without one goes on with the last call.",
+        say("Without an index the id decides: a new one opens a call, a piece without one goes on with the last call."),
         bonus=True,
     ),
     Case(
-        "index 0 for every call (Ollama behind a proxy)",
+        say("index 0 for every call (Ollama behind a proxy)"),
         (
             _piece(0, '{"command":"ls -la"}', id="call_ls", name="run_shell"),
             _piece(0, '{"path":"a.txt"}', id="call_read", name="read_file"),
             CALLED,
         ),
         assistant("", LS, READ),
-        "Another id, and the call at this index has whole arguments: that is a new call.",
+        say("Another id, and the call at this index has whole arguments: that is a new call."),
         bonus=True,
     ),
     Case(
-        "arguments as an object",
+        say("arguments as an object"),
         (_piece(0, {"path": "a.txt"}, id="call_read", name="read_file"), CALLED),
         assistant("", READ),
-        "An object is whole already: turn it into JSON text, once.",
+        say("An object is whole already: turn it into JSON text, once."),
         bonus=True,
     ),
 )

@@ -16,6 +16,7 @@ from agentlab.check.compare import Difference, difference, finding
 from agentlab.check.interrupt import run_live
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, tool, user
 from agentlab.simulator import Simulator
@@ -23,13 +24,21 @@ from agentlab.surface import MARKER
 from agentlab.tools import Registry
 
 HINTS = (
-    "Only messages with the role tool are cut, and only when their text has more than `threshold` characters. Return"
-    " all others as they are. A new dict is {**message, 'content': ...}: every other key comes along.",
-    "text[-tail:] is the whole text for a tail of 0. Write text[len(text) - tail :]. And a head, a marker and a tail"
-    " that come to more than the threshold would be cut again, or grow: raise ValueError for such sizes.",
-    "The content may be a list of parts. Count the texts of {'type': 'text', 'text': ...} together, at places 0 to"
-    " total. Of each text keep what lies before `head` or from `total - tail` on, and put the marker once, where the"
-    " head ends. Parts that are no text stay where they are.",
+    say(
+        "Only messages with the role tool are cut, and only when their text has more than `threshold` "
+        "characters. Return all others as they are. A new dict is {**message, 'content': ...}: every other "
+        "key comes along."
+    ),
+    say(
+        "text[-tail:] is the whole text for a tail of 0. Write text[len(text) - tail :]. And a head, a "
+        "marker and a tail that come to more than the threshold would be cut again, or grow: raise "
+        "ValueError for such sizes."
+    ),
+    say(
+        "The content may be a list of parts. Count the texts of {'type': 'text', 'text': ...} together, at "
+        "places 0 to total. Of each text keep what lies before `head` or from `total - tail` on, and put "
+        "the marker once, where the head ends. Parts that are no text stay where they are."
+    ),
 )
 
 THRESHOLD, HEAD, TAIL = 100, 30, 20
@@ -74,8 +83,14 @@ def _differs(expected: Message, out: Message) -> Difference | None:
 
 
 def _ends(text: str) -> str:
-    marked = ", with the marker" if MARKER in text else ""
-    return f"{len(text):,} characters: {text[:8]} … {text.rstrip()[-8:]}{marked}"
+    marked = say(", with the marker") if MARKER in text else ""
+    return say(
+        "{text_count:,} characters: {text} … {rstrip}{marked}",
+        text_count=len(text),
+        text=text[:8],
+        rstrip=text.rstrip()[-8:],
+        marked=marked,
+    )
 
 
 def _pruned(head: int = HEAD, tail: int = TAIL) -> Callable[[Message, Message], Difference | None]:
@@ -88,14 +103,14 @@ def _pruned(head: int = HEAD, tail: int = TAIL) -> Callable[[Message, Message], 
 def _parts(message: Message, out: Message) -> Difference | None:
     parts = out.get("content")
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        return Difference("content", "a list of parts", short(parts))
+        return Difference("content", say("a list of parts"), short(parts))
     if [part for part in parts if part.get("type") != "text"] != [IMAGE]:
-        return Difference("the image", "in its place", short(parts))
+        return Difference(say("the image"), say("in its place"), short(parts))
     whole, left = (_joined(content) for content in (message["content"], parts))
     if left != _cut(whole, HEAD, TAIL):
-        return Difference("the texts, joined", _ends(_cut(whole, HEAD, TAIL)), _ends(left))
+        return Difference(say("the texts, joined"), _ends(_cut(whole, HEAD, TAIL)), _ends(left))
     before = _joined(parts[: parts.index(IMAGE)])
-    return None if before.startswith(whole[:HEAD]) else Difference("before the image", whole[:HEAD], before)
+    return None if before.startswith(whole[:HEAD]) else Difference(say("before the image"), whole[:HEAD], before)
 
 
 def _joined(parts: list[Message]) -> str:
@@ -103,40 +118,63 @@ def _joined(parts: list[Message]) -> str:
 
 
 CASES = (
-    Case("a result that fits exactly", _result(_text(THRESHOLD)), _same, "Above the threshold, not at it."),
-    Case("one character too many", _result(_text(THRESHOLD + 1)), _pruned(), "Head, marker, tail: nothing else."),
+    Case(say("a result that fits exactly"), _result(_text(THRESHOLD)), _same, say("Above the threshold, not at it.")),
     Case(
-        "a very long one", _result(_text(50_000)), _pruned(),
-        "However long it was, what is left has head + marker + tail characters.",
+        say("one character too many"),
+        _result(_text(THRESHOLD + 1)),
+        _pruned(),
+        say("Head, marker, tail: nothing else."),
     ),
     Case(
-        "characters, not bytes", _result("日志" * 50), _same,
-        "These are 100 characters, and 300 bytes: a threshold in bytes would cut three times as early.",
-    ),
-    Case("no tail", _result(_text(500)), _pruned(tail=0), "text[-0:] is the whole text.", (THRESHOLD, HEAD, 0)),
-    Case("no head", _result(_text(500)), _pruned(head=0), "The marker comes first then.", (THRESHOLD, 0, TAIL)),
-    Case(
-        "the other keys", _result(_text(500), output_path="spill/1.txt", is_error=True), _pruned(),
-        "The id pairs it with its call, and the error is as true as before: carry over every key.",
-    ),
-    Case("a long word of the person", user(_text(500)), _same, "Only tool results: what a person said is not cut."),
-    Case(
-        "a reply with a call", {**assistant("", call("call_1", "make")), "content": None}, _same,
-        "A message may have no text at all.",
+        say("a very long one"),
+        _result(_text(50_000)),
+        _pruned(),
+        say("However long it was, what is left has head + marker + tail characters."),
     ),
     Case(
-        "parts, one of them an image",
-        _result([{"type": "text", "text": _text(90)}, IMAGE, {"type": "text", "text": _text(80)[::-1]}]), _parts,
-        "The texts count together, the image is no text and stays where it is.",
+        say("characters, not bytes"),
+        _result("日志" * 50),
+        _same,
+        say("These are 100 characters, and 300 bytes: a threshold in bytes would cut three times as early."),
     ),
-)  # fmt: skip
+    Case(
+        say("no tail"), _result(_text(500)), _pruned(tail=0), say("text[-0:] is the whole text."), (THRESHOLD, HEAD, 0)
+    ),
+    Case(
+        say("no head"), _result(_text(500)), _pruned(head=0), say("The marker comes first then."), (THRESHOLD, 0, TAIL)
+    ),
+    Case(
+        say("the other keys"),
+        _result(_text(500), output_path="spill/1.txt", is_error=True),
+        _pruned(),
+        say("The id pairs it with its call, and the error is as true as before: carry over every key."),
+    ),
+    Case(
+        say("a long word of the person"),
+        user(_text(500)),
+        _same,
+        say("Only tool results: what a person said is not cut."),
+    ),
+    Case(
+        say("a reply with a call"),
+        {**assistant("", call("call_1", "make")), "content": None},
+        _same,
+        say("A message may have no text at all."),
+    ),
+    Case(
+        say("parts, one of them an image"),
+        _result([{"type": "text", "text": _text(90)}, IMAGE, {"type": "text", "text": _text(80)[::-1]}]),
+        _parts,
+        say("The texts count together, the image is no text and stays where it is."),
+    ),
+)
 IMPOSSIBLE = (THRESHOLD, 50, 20)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case, for looking twice, and for impossible sizes. Raises AgentLabError for no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer) or inspect.isclass(answer):
-        raise AgentLabError("Give check.prune a plain function, without brackets: check.prune(my_prune).")
+        raise AgentLabError(say("Give check.prune a plain function, without brackets: check.prune(my_prune)."))
     return [*(_judge(case, answer) for case in CASES), _twice(answer), _impossible(answer)]
 
 
@@ -146,13 +184,13 @@ def _judge(case: Case, answer: Any) -> Finding:
         out = answer(given, *case.sizes)
         if given != case.message:
             return Difference(
-                "what it was given", "unchanged", "changed", "The log holds this very dict: build a new one."
+                say("what it was given"), "unchanged", "changed", say("The log holds this very dict: build a new one.")
             )
         if not isinstance(out, dict):
-            return Difference("what it returns", "a message", short(out))
+            return Difference(say("what it returns"), say("a message"), short(out))
         return case.wrong(case.message, out)
 
-    found = finding(case, answer, run, fed="", instead="a message", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("a message"), why=case.why)
     return found if found.passed else replace(found, fed=_fed(case.message, case.sizes))
 
 
@@ -160,13 +198,22 @@ def _fed(message: Message, sizes: tuple[int, int, int]) -> str:
     content = message["content"]
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     size = ", ".join(f"{len(part['text']):,} characters" if "text" in part else "an image" for part in parts)
-    return f"{message['role']}, {size}; threshold {sizes[0]}, head {sizes[1]}, tail {sizes[2]}"
+    return say(
+        "{role}, {size}; threshold {sizes}, head {sizes2}, tail {sizes3}",
+        role=message["role"],
+        size=size,
+        sizes=sizes[0],
+        sizes2=sizes[1],
+        sizes3=sizes[2],
+    )
 
 
 def _twice(answer: Any) -> Finding:
     length = 0
-    case = Case("every length, and a second look", {}, _same, "")
-    why = "The view is looked at before every request. A second look must find nothing to do, and a cut must save room."
+    case = Case(say("every length, and a second look"), {}, _same, "")
+    why = say(
+        "The view is looked at before every request. A second look must find nothing to do, and a cut must save room."
+    )
 
     def run() -> Difference | None:
         nonlocal length
@@ -174,24 +221,43 @@ def _twice(answer: Any) -> Finding:
             message = _result(_text(length))
             once = answer(dict(message), THRESHOLD, HEAD, TAIL)
             if once != message and len(once["content"]) >= length:
-                return Difference("its length", f"less than {length}", str(len(once["content"])))
+                return Difference(
+                    say("its length"), say("less than {length}", length=length), str(len(once["content"]))
+                )
             if (twice := answer(dict(once), THRESHOLD, HEAD, TAIL)) != once:
-                return Difference("the second look", once["content"], short(twice["content"]))
+                return Difference(say("the second look"), once["content"], short(twice["content"]))
         return None
 
-    found = finding(case, answer, run, fed="", instead="a message", why=why)
+    found = finding(case, answer, run, fed="", instead=say("a message"), why=why)
     return found if found.passed else replace(found, fed=f"a result of {length} characters, and what came of it")
 
 
 def _impossible(answer: Any) -> Finding:
-    name = f"head {IMPOSSIBLE[1]}, marker {len(MARKER)}, tail {IMPOSSIBLE[2]} for a threshold of {THRESHOLD}"
+    name = say(
+        "head {impossible}, marker {marker_count}, tail {impossible2} for a threshold of {threshold}",
+        impossible=IMPOSSIBLE[1],
+        marker_count=len(MARKER),
+        impossible2=IMPOSSIBLE[2],
+        threshold=THRESHOLD,
+    )
     try:
         out = answer(_result(_text(THRESHOLD + 1)), *IMPOSSIBLE)
     except Exception:
         return Finding(name, True)
     size = len(str(out.get("content"))) if isinstance(out, dict) else 0
-    why = "What is left is longer than the threshold, and longer than it was. Say so at once, and not in a session."
-    return Finding(name, False, False, f"{THRESHOLD + 1} characters", "sizes", "ValueError", f"{size} characters", why)
+    why = say(
+        "What is left is longer than the threshold, and longer than it was. Say so at once, and not in a session."
+    )
+    return Finding(
+        name,
+        False,
+        False,
+        say("{threshold} characters", threshold=THRESHOLD + 1),
+        "sizes",
+        "ValueError",
+        say("{size} characters", size=size),
+        why,
+    )
 
 
 WINDOW = 3_000

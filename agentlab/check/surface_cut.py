@@ -17,6 +17,7 @@ from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import run_live
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
 from agentlab.messages import Message, assistant, call, groups, tool, user
 from agentlab.simulator import Simulator
@@ -24,12 +25,18 @@ from agentlab.surface import checkpoint_node, tokens_of
 from agentlab.tools import Registry
 
 HINTS = (
-    "Start with cut = len(view). Go one to the left, add tokens(view[cut]), and stop as soon as the sum has reached the"
-    " budget. The first step is taken in any case: one message always stays.",
-    "Where does the cut stand then? If view[cut] is a tool result, its call stands to the left of the cut. Go on to the"
-    " left while this is so.",
-    "while 0 < cut < len(view) and view[cut]['role'] == 'tool': cut -= 1 - a call may have several results, and they"
-    " all stand behind it. So the way ends at the call.",
+    say(
+        "Start with cut = len(view). Go one to the left, add tokens(view[cut]), and stop as soon as the "
+        "sum has reached the budget. The first step is taken in any case: one message always stays."
+    ),
+    say(
+        "Where does the cut stand then? If view[cut] is a tool result, its call stands to the left of the "
+        "cut. Go on to the left while this is so."
+    ),
+    say(
+        "while 0 < cut < len(view) and view[cut]['role'] == 'tool': cut -= 1 - a call may have several "
+        "results, and they all stand behind it. So the way ends at the call."
+    ),
 )
 
 Sized = tuple[Message, int]
@@ -67,35 +74,53 @@ class Case:
 
 
 CASES = (
-    Case("nothing is retained", SESSION, [0], "One message always stays, however small the budget is: the last one."),
-    Case("some of it", SESSION, [70, 75], "Add up from the end, and stop when the budget is reached."),
     Case(
-        "the budget is reached exactly", _view(ASK, FOUND, FIX, DONE), [10, 20, 30],
-        "Stop when the sum has reached the budget: a message more is a message too many.",
+        say("nothing is retained"),
+        SESSION,
+        [0],
+        say("One message always stays, however small the budget is: the last one."),
     ),
-    Case("the budget is larger than the view", SESSION, [811, 10_000], "Then all of it stays, and the cut is at 0."),
+    Case(say("some of it"), SESSION, [70, 75], say("Add up from the end, and stop when the budget is reached.")),
     Case(
-        "between a call and its result", SESSION, [11, 40],
-        "A provider refuses a result without its call. Move the cut left, to the call.",
-    ),
-    Case(
-        "between two results of one reply", SESSION, [100, 490],
-        "Both results stay with the reply that asked for them.",
+        say("the budget is reached exactly"),
+        _view(ASK, FOUND, FIX, DONE),
+        [10, 20, 30],
+        say("Stop when the sum has reached the budget: a message more is a message too many."),
     ),
     Case(
-        "the view ends with results", SESSION[:4], [0],
-        "The last message is a result, so its call and the other result stay with it.",
+        say("the budget is larger than the view"),
+        SESSION,
+        [811, 10_000],
+        say("Then all of it stays, and the cut is at 0."),
     ),
-    Case("a view of one message", SESSION[:1], [0, 50], "It is the last one: it stays."),
-    Case("an empty view", (), [0, 50], "There is nothing to cut: 0."),
-    Case("every budget from 0 to 830", SESSION, range(831), "The rule holds for every budget."),
-)  # fmt: skip
+    Case(
+        say("between a call and its result"),
+        SESSION,
+        [11, 40],
+        say("A provider refuses a result without its call. Move the cut left, to the call."),
+    ),
+    Case(
+        say("between two results of one reply"),
+        SESSION,
+        [100, 490],
+        say("Both results stay with the reply that asked for them."),
+    ),
+    Case(
+        say("the view ends with results"),
+        SESSION[:4],
+        [0],
+        say("The last message is a result, so its call and the other result stay with it."),
+    ),
+    Case(say("a view of one message"), SESSION[:1], [0, 50], say("It is the last one: it stays.")),
+    Case(say("an empty view"), (), [0, 50], say("There is nothing to cut: 0.")),
+    Case(say("every budget from 0 to 830"), SESSION, range(831), say("The rule holds for every budget.")),
+)
 
 
 def judge(answer: Any) -> list[Finding]:
     """One finding per case. Raises AgentLabError when the answer is no function."""
     if not callable(answer) or inspect.iscoroutinefunction(answer) or inspect.isclass(answer):
-        raise AgentLabError("Give check.cut a plain function, without brackets: check.cut(my_cut).")
+        raise AgentLabError(say("Give check.cut a plain function, without brackets: check.cut(my_cut)."))
     return [_judge(case, answer) for case in CASES]
 
 
@@ -108,16 +133,18 @@ def _judge(case: Case, answer: Any) -> Finding:
             given = copy.deepcopy(list(case.view))
             got, expected = answer(given, budget, _tokens), _right(case.view, budget)
             if given != list(case.view):
-                return Difference("the view", "unchanged", "changed", "You only look: cutting comes later.")
+                return Difference(say("the view"), "unchanged", "changed", say("You only look: cutting comes later."))
             if type(got) is not int:
-                return Difference("what it returns", "a position", short(got), "Return one whole number.")
+                return Difference(
+                    say("what it returns"), say("a position"), short(got), say("Return one whole number.")
+                )
             if got != expected:
                 return Difference(
-                    "the cut", f"{expected}: {_stays(case.view, expected)}", f"{got}: {_stays(case.view, got)}"
+                    say("the cut"), f"{expected}: {_stays(case.view, expected)}", f"{got}: {_stays(case.view, got)}"
                 )
         return None
 
-    found = finding(case, answer, run, fed="", instead="a position", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("a position"), why=case.why)
     if found.passed:
         return found
     sizes = ", ".join(f"{_kind(message)} {_tokens(message)}" for message in case.view)
@@ -132,7 +159,7 @@ def _kind(message: Message) -> str:
 
 
 def _stays(view: Sequence[Message], cut: int) -> str:
-    return f"{', '.join(_kind(message) for message in view[max(0, cut) :]) or 'nothing'} stays"
+    return say("{all} stays", all=", ".join(_kind(message) for message in view[max(0, cut) :]) or "nothing")
 
 
 def _right(view: Sequence[Message], budget: int) -> int:
