@@ -23,6 +23,7 @@ from typing import Any
 
 from agentlab import jsonio
 from agentlab.compaction import split_index
+from agentlab.language import say
 from agentlab.logfold import fold
 from agentlab.messages import Message, calls_of
 from agentlab.pairing import problems, repair
@@ -132,11 +133,15 @@ class Report:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        looks = {"assistant": "new", "tool": "pointer", "user": "kept"}
-        parts = [(role, count, looks.get(role, "summarised")) for role, count in self.tokens.items()]
+        looks = {"tool": "tool result"}
+        parts = [(role, count, looks.get(role, role)) for role, count in self.tokens.items()]
         rows = [(name, getattr(self, name).tokens, getattr(self, name).changed) for name in MECHANISMS]
-        table = draw.table(rows, head=("mechanism", "tokens saved", "changes"))
-        waste = f"{sum(self.problems.values())} pairing problems, {self.cache.wasted:,} tokens of cache waste"
+        table = draw.table(rows, head=(say("mechanism"), say("tokens saved"), say("changes")))
+        waste = say(
+            "{n} pairing problems, {wasted:,} tokens of cache waste",
+            n=sum(self.problems.values()),
+            wasted=self.cache.wasted,
+        )
         return draw.html(draw.bar(parts, unit="tokens"), table, waste)._repr_html_()
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.messages import Message, groups
 
 
@@ -36,7 +37,8 @@ class Branch:
         from agentlab import draw
 
         fates = ["summarised" if message.get("origin") == "compaction" else "kept" for message in self.history]
-        return draw.strip(self.history, fates=fates, caption=f"{self.which}: {self.why}")._repr_html_()
+        which = say("reused") if self.reused else say("rebuilt")
+        return draw.strip(self.history, fates=fates, caption=f"{which}: {self.why}")._repr_html_()
 
 
 def branch(transcript: Sequence[Message], view: Sequence[Message], cut: int | Message) -> Branch:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 
 _LIMIT = 10**12
 _DIGITS = 20
@@ -68,12 +69,12 @@ class CacheUsage:
         from agentlab import draw
 
         parts = [
-            ("read from cache", self.hit, "kept"),
-            ("written to cache", self.written, "pointer"),
-            ("paid again", self.miss - self.written, "dropped"),
+            (say("read from cache"), self.hit, "cached"),
+            (say("written to cache"), self.written, "new"),
+            (say("paid again"), self.miss - self.written, "paid again"),
         ]
-        notes = [] if self.reported else ["This provider says nothing about a cache."]
-        notes += [f"Does not add up: {self.anomaly}."] if self.anomaly else []
+        notes = [] if self.reported else [say("This provider says nothing about a cache.")]
+        notes += [say("Does not add up: {anomaly}.", anomaly=self.anomaly)] if self.anomaly else []
         return draw.html(draw.bar(parts, unit="tokens"), *notes)._repr_html_()
 
 

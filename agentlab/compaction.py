@@ -21,6 +21,7 @@ from typing import Any
 from agentlab.branching import Branch, branch
 from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
+from agentlab.language import say
 from agentlab.messages import Message, groups, size_bytes
 from agentlab.pairing import repair
 from agentlab.snip import left_words, snipped
@@ -107,8 +108,9 @@ class Decision:
         from agentlab import draw
 
         used = self.used or 0
-        parts = [("used", used, "paid again" if self.compact else "kept")]
-        return draw.html(draw.bar(parts, unit="tokens", marks=[(self.threshold, "threshold")]), self.why)._repr_html_()
+        parts = [(say("used"), used, "summarised" if self.compact else "kept")]
+        bar = draw.bar(parts, unit="tokens", marks=[(self.threshold, say("threshold"))])
+        return draw.html(bar, self.why)._repr_html_()
 
 
 def should_compact(
@@ -178,8 +180,10 @@ class Compaction:
         from agentlab import draw
 
         fates = ["summarised" if message.get("origin") == "compaction" else "kept" for message in self.history]
-        caption = f"{self.dropped} messages summarised{', without a model' if self.degraded else ''}. {self.reason}"
-        return draw.strip(self.history, fates=fates, caption=caption.strip())._repr_html_()
+        caption = say("{n} messages summarised.", n=self.dropped)
+        if self.degraded:
+            caption = say("{n} messages summarised, without a model.", n=self.dropped)
+        return draw.strip(self.history, fates=fates, caption=f"{caption} {self.reason}".strip())._repr_html_()
 
 
 async def compact(

@@ -21,6 +21,7 @@ from typing import Literal
 from agentlab.compaction import CompactionError, Limits, last_words, read_summary, summary_message
 from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
+from agentlab.language import say
 from agentlab.messages import Message, groups
 from agentlab.pruner import Pruned, Pruner, prune_filling, tokens_of
 from agentlab.summary import TIMEOUT_S, Breaker, Summarize, ask, last_by_person, summary_source, text_size
@@ -60,10 +61,10 @@ class Checkpoint:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        parts = [("checkpoint", self.after, "summarised"), ("gained", max(0, self.before - self.after), "dropped")]
-        return draw.html(
-            draw.bar(parts, unit="tokens"), f"{len(self.source)} nodes became node {self.seq}"
-        )._repr_html_()
+        gained = max(0, self.before - self.after)
+        parts = [(say("checkpoint"), self.after, "summarised"), (say("gained"), gained, "dropped")]
+        said = say("{n} nodes became node {number}", n=len(self.source), number=self.seq)
+        return draw.html(draw.bar(parts, unit="tokens"), said)._repr_html_()
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Relief:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        parts = [("left", self.after, "kept"), ("gained", max(0, self.before - self.after), "dropped")]
+        parts = [(say("left"), self.after, "kept"), (say("gained"), max(0, self.before - self.after), "dropped")]
         return draw.html(draw.bar(parts, unit="tokens"), self.why)._repr_html_()
 
 

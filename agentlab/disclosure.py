@@ -21,6 +21,7 @@ from typing import Any
 from agentlab import jsonio
 from agentlab.errors import AgentLabError, ToolError
 from agentlab.interrupt import Stop
+from agentlab.language import say
 from agentlab.messages import Message, ToolCall, calls_of
 from agentlab.permissions import Policy
 from agentlab.toolarray import Protocol, array_text, protocol_of, resolve_tools
@@ -222,10 +223,11 @@ class Catalog(Registry):
 
         rows = []
         for tool in [*self._array.values(), *self._deferred()]:
-            state = "in the array" if tool.name in self._array else "deferred"
-            state = "unmasked" if tool.name in self._unmasked else state
+            state = say("in the array") if tool.name in self._array else say("deferred")
+            state = say("unmasked") if tool.name in self._unmasked else state
             rows.append((tool.name, state, len(array_text([tool])) - 2, summary(tool)))
-        return draw.table(rows, head=("tool", "where", "characters", "what it does"))._repr_html_()
+        head = (say("tool"), say("where"), say("characters"), say("what it does"))
+        return draw.table(rows, head=head)._repr_html_()
 
 
 def _tools_of(tools: Registry | Iterable[Tool]) -> list[Tool]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from agentlab.context import Prepared
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.layersummary import is_summary
 from agentlab.messages import Message, size_bytes
 from agentlab.snip import snipped
@@ -77,7 +78,7 @@ class Layered(Prepared):
 
         looks = ["summarised" if is_summary(m) else "dropped" if snipped(m) else "kept" for m in self.history]
         rows = [(g.name, g.messages_in, g.messages_out, g.bytes_in, g.bytes_out) for g in self.gates]
-        head = ("layer", "messages in", "messages out", "bytes in", "bytes out")
+        head = (say("layer"), say("messages in"), say("messages out"), say("bytes in"), say("bytes out"))
         picture = draw.strip(self.history, fates=looks, caption=self.why)
         return draw.html(picture, draw.table(rows, head=head) if rows else "")._repr_html_()
 

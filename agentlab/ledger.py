@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from agentlab.cacheusage import CacheUsage, read_usage
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 
 Verdict = Literal["ok", "expired", "rewritten", "unknown"]
 Start = Literal["", "session", "compaction"]
@@ -108,7 +109,10 @@ class Ledger:
         return entry
 
     def _repr_html_(self) -> str:
-        return _table(self.entries, f"Cache waste: {self.wasted:,} tokens in {self.misses} misses")
+        return _table(
+            self.entries,
+            say("Cache waste: {wasted:,} tokens in {misses} misses", wasted=self.wasted, misses=self.misses),
+        )
 
 
 def _table(entries: Sequence[Entry], caption: str | None = None) -> str:
@@ -118,7 +122,7 @@ def _table(entries: Sequence[Entry], caption: str | None = None) -> str:
         (i, e.usage.prompt, e.usage.hit, f"{e.usage.hit_ratio:.1%}", e.missed, f"{e.idle_s:g} s", e.verdict)
         for i, e in enumerate(entries, 1)
     ]
-    head = ("request", "prompt", "hit", "ratio", "paid again", "idle", "verdict")
+    head = (say("request"), say("prompt"), say("hit"), say("ratio"), say("paid again"), say("idle"), say("verdict"))
     return draw.table(rows, head=head, caption=caption)._repr_html_()
 
 
@@ -144,8 +148,9 @@ class Diagnosis(tuple[Symptom, ...]):
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        rows = [(s.sign, ", ".join(map(str, s.requests)) or "no", s.meaning) for s in self]
-        return draw.table(rows, head=("symptom", "seen in request", "what it means"))._repr_html_()
+        rows = [(s.sign, ", ".join(map(str, s.requests)) or say("no"), s.meaning) for s in self]
+        head = (say("symptom"), say("seen in request"), say("what it means"))
+        return draw.table(rows, head=head)._repr_html_()
 
 
 def diagnose(entries: Iterable[Entry], *, saved: float | None = None, noise: int = 1024) -> Diagnosis:

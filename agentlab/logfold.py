@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.terminal import without_codes
 
 MIN_RUN = 3
@@ -71,7 +72,10 @@ class Folded:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        parts = [("shown", self.lines_out, "kept"), ("folded away", self.lines_in - self.lines_out, "dropped")]
+        parts = [
+            (say("shown"), self.lines_out, "kept"),
+            (say("folded away"), self.lines_in - self.lines_out, "dropped"),
+        ]
         style = "white-space:pre-wrap;overflow-wrap:break-word;font-family:monospace;font-size:12px;line-height:1.35"
         text = draw.element("div", self.content, style=f"{style};max-height:360px;overflow:auto")
         return draw.html(draw.bar(parts, unit="lines"), text)._repr_html_()

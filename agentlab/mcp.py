@@ -32,6 +32,7 @@ from typing import Any, Literal
 from agentlab import jsonio
 from agentlab.errors import AgentLabError, ToolError
 from agentlab.jsonrpc import Event
+from agentlab.language import say
 from agentlab.mcpclient import CALL_S, CONNECT_S, GRACE_S, PROTOCOLS, McpConnection, child_environment
 from agentlab.mcpconfig import Configs, ServerConfig, read_configs
 from agentlab.mcplink import McpError
@@ -217,11 +218,13 @@ class McpManager:
         rows = []
         for name in [*self._configs, *(waiting for waiting in self.pending if waiting not in self._configs)]:
             offered = sum(server == name for server, _ in self.table.values())
-            state = "failed" if name in self.failed else "connected" if name in self._connections else "not started"
-            rows.append(
-                [name, "waits for approval" if name in self.pending else state, offered, self.failed.get(name, "")]
-            )
-        return draw.table(rows, head=["server", "state", "tools", "why"])._repr_html_()
+            state = say("connected") if name in self._connections else say("not started")
+            if name in self.failed:
+                state = say("failed")
+            if name in self.pending:
+                state = say("waits for approval")
+            rows.append([name, state, offered, self.failed.get(name, "")])
+        return draw.table(rows, head=(say("server"), say("state"), say("tools"), say("why")))._repr_html_()
 
     async def _refresh(self, name: str) -> None:
         try:

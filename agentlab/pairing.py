@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from agentlab import jsonio
 from agentlab.errors import AgentLabError, PairingError
+from agentlab.language import say
 from agentlab.messages import Message, ToolCall, calls_of
 
 INTERRUPT_NOTE = (
@@ -92,7 +93,13 @@ class Repair:
         from agentlab import draw
 
         fates = ["repaired" if message.get("origin") == "repair" else "kept" for message in self.history]
-        counts = f"{self.filled} filled, {self.mended} mended, {self.orphans} orphans, {self.duplicates} duplicates"
+        counts = say(
+            "{filled} filled, {mended} mended, {orphans} orphans, {duplicates} duplicates",
+            filled=self.filled,
+            mended=self.mended,
+            orphans=self.orphans,
+            duplicates=self.duplicates,
+        )
         return draw.strip(self.history, fates=fates, caption=counts)._repr_html_()
 
 

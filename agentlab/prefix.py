@@ -23,6 +23,7 @@ from typing import Any, AnyStr, Literal
 
 from agentlab import jsonio
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.messages import OWN_KEYS
 
 Section = Literal["tools", "system", "messages"]
@@ -107,7 +108,7 @@ class PrefixDiff:
             fates[self.at] = "culprit"
         history = [_drawn(part) for part in self.parts]
         sizes = [_same(value, value) for _, _, value in self.parts]
-        caption = f"{self.ratio:.1%} of the previous request can be reused"
+        caption = say("{ratio:.1%} of the previous request can be reused", ratio=self.ratio)
         bar = draw.strip(history, fates=fates[: len(history)], sizes=sizes, unit="characters", caption=caption)
         return draw.html(bar, self.sentence)._repr_html_()
 

@@ -20,6 +20,7 @@ from typing import Any
 from agentlab import jsonio
 from agentlab.cacheusage import CacheUsage, each, total
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 
 _MILLION = 1_000_000
 _RATES = ("input", "output", "read", "write", "write_1h")
@@ -128,8 +129,14 @@ class Bill:
             (i, u.prompt, u.hit, u.written, u.output, *(f"{x:.6f}" for x in (row.actual, row.without_cache, row.saved)))
             for i, (row, u) in enumerate(((row, row.usage) for row in self.rows), 1)
         ]
-        head = ("request", "prompt", "hit", "written", "output", "cost", "without cache", "saved")
-        title = f"{self.prices.currency} {self.actual:.6f}, without cache {self.without_cache:.6f}"
+        tokens = (say("prompt"), say("hit"), say("written"), say("output"))
+        head = (say("request"), *tokens, say("cost"), say("without cache"), say("saved"))
+        title = say(
+            "{currency} {actual:.6f}, without cache {without:.6f}",
+            currency=self.prices.currency,
+            actual=self.actual,
+            without=self.without_cache,
+        )
         return draw.html(draw.table(rows, head=head, caption=title), *self.notes)._repr_html_()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.messages import Message, canonical_json, wire
 from agentlab.surfaceview import Node, Replacement, Surface
 
@@ -39,8 +40,9 @@ class Pruned:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        parts = [("left", self.after, "kept"), ("masked", self.before - self.after, "dropped")]
-        return draw.html(draw.bar(parts, unit="tokens"), f"{len(self.nodes)} tool results pruned")._repr_html_()
+        parts = [(say("left"), self.after, "kept"), (say("masked"), self.before - self.after, "dropped")]
+        said = say("{n} tool results pruned", n=len(self.nodes))
+        return draw.html(draw.bar(parts, unit="tokens"), said)._repr_html_()
 
 
 class Pruner:

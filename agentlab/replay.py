@@ -23,6 +23,7 @@ from typing import Any, TypeGuard
 
 from agentlab.cacheusage import CacheUsage, total
 from agentlab.journalfile import MAX_SEQ
+from agentlab.language import say
 from agentlab.messages import Message, calls_of
 from agentlab.pairing import repair
 
@@ -67,7 +68,12 @@ class Session:
         from agentlab import draw
 
         fates = ["summarised" if message.get("origin") == "compaction" else "kept" for message in self.history]
-        caption = f"{len(self.history)} messages, {len(self.tool_calls)} tool calls, {self.skipped} lines skipped"
+        caption = say(
+            "{messages} messages, {calls} tool calls, {skipped} lines skipped",
+            messages=len(self.history),
+            calls=len(self.tool_calls),
+            skipped=self.skipped,
+        )
         return draw.strip(self.history, fates=fates, caption=caption)._repr_html_()
 
 

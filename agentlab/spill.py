@@ -19,6 +19,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.spillstore import Ends, Saved, Sink, SpillError, SpillStore, encodable, name_of
 from agentlab.textfile import LINE_CHARS
 from agentlab.tools import ToolResult
@@ -84,7 +85,12 @@ class BatchBudget:
 
         looks = ["pointer" if result.output_path else "kept" for result in self.results]
         parts = [(result.name, len(result.output), look) for result, look in zip(self.results, looks, strict=True)]
-        said = f"{draw.number(self.before)} before, {draw.number(self.after)} after, {len(self.spilled)} spilled"
+        said = say(
+            "{before} before, {after} after, {n} spilled",
+            before=draw.number(self.before),
+            after=draw.number(self.after),
+            n=len(self.spilled),
+        )
         return draw.html(draw.bar(parts, unit="characters"), said)._repr_html_()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from agentlab.errors import AgentLabError
 from agentlab.journal import Journal, JournalError
 from agentlab.journalfile import seq_of
+from agentlab.language import say
 from agentlab.messages import Message
 from agentlab.replay import Event, Session, fault, replay
 
@@ -222,7 +223,12 @@ class Surface:
             "kept" if not self.source(seq) else "summarised" if message.get("origin") == "compaction" else "pruned"
             for seq, message in nodes
         ]
-        caption = f"{len(self._events)} events, {len(nodes)} nodes, {len(nodes) - fates.count('kept')} replacements"
+        caption = say(
+            "{events} events, {nodes} nodes, {replaced} replacements",
+            events=len(self._events),
+            nodes=len(nodes),
+            replaced=len(nodes) - fates.count("kept"),
+        )
         return draw.strip([message for _, message in nodes], fates=fates, caption=caption)._repr_html_()
 
 

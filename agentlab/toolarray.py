@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from agentlab import jsonio
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.prefix import common_prefix
 from agentlab.tools import Tool
 
@@ -88,13 +89,21 @@ class ArrayHistory:
     def _repr_html_(self) -> str:
         from agentlab import draw
 
-        head = ("requests", "before", "after", "reused", "the prefix")
+        head = (say("requests"), say("before"), say("after"), say("reused"), say("the prefix"))
+        broken, holds = say("broken"), say("holds")
         rows = [
-            (f"{n} to {n + 1}", step.before, step.after, f"{step.share:.0%}", "broken" if step.broken else "holds")
+            (
+                say("{one} to {next}", one=n, next=n + 1),
+                step.before,
+                step.after,
+                f"{step.share:.0%}",
+                broken if step.broken else holds,
+            )
             for n, step in enumerate(self.steps, 1)
         ]
-        times = "once" if self.breaks == 1 else f"{self.breaks} times"
-        said = f"The array broke the prefix {times}. Sizes are in characters."
+        said = say("The array broke the prefix {n} times. Sizes are in characters.", n=self.breaks)
+        if self.breaks == 1:
+            said = say("The array broke the prefix once. Sizes are in characters.")
         return draw.html(draw.table(rows, head=head), said)._repr_html_()
 
 

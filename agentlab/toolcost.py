@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import floor, isfinite
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.prices import Prices
 from agentlab.toolarray import array_text
 from agentlab.tools import Tool
@@ -64,17 +65,17 @@ class BreakEven:
         from agentlab import draw
 
         rows = [
-            ("one schema, the whole session", f"{self.per_tool:.6f}"),
-            ("search_tool and run_tool, the whole session", f"{self.entry:.6f}"),
-            ("one search, tokens", f"{self.per_search - self.waiting:.6f}"),
-            ("one search, the wait", f"{self.waiting:.6f}"),
-            (f"deferred, with {self.searches:g} searches", f"{self.deferred:.6f}"),
+            (say("one schema, the whole session"), f"{self.per_tool:.6f}"),
+            (say("search_tool and run_tool, the whole session"), f"{self.entry:.6f}"),
+            (say("one search, tokens"), f"{self.per_search - self.waiting:.6f}"),
+            (say("one search, the wait"), f"{self.waiting:.6f}"),
+            (say("deferred, with {n:g} searches", n=self.searches), f"{self.deferred:.6f}"),
         ]
         known = self.tools
-        said = "Showing a tool costs nothing: show all of them."
+        said = say("Showing a tool costs nothing: show all of them.")
         if known is not None:
-            said = f"Up to {known:,} tools it costs no more to show them all; above, defer them."
-        return draw.html(draw.table(rows, head=("what", self.currency)), said)._repr_html_()
+            said = say("Up to {n:,} tools it costs no more to show them all; above, defer them.", n=known)
+        return draw.html(draw.table(rows, head=(say("what"), self.currency)), said)._repr_html_()
 
 
 def schema_tokens(tools: Iterable[Tool], *, per_token: float = 4.0) -> float:

@@ -21,6 +21,7 @@ from math import log, sqrt
 from typing import Any
 
 from agentlab.errors import ToolError
+from agentlab.language import say
 from agentlab.tools import Tool
 
 QUERY_CHARS = 1_000
@@ -51,7 +52,8 @@ class Hits(list[Hit]):
         from agentlab import draw
 
         rows = [(hit.name, f"{hit.score:.2f}", ", ".join(hit.terms), summary(hit.tool)) for hit in self]
-        return draw.table(rows, head=("tool", "score", "terms in common", "what it does"))._repr_html_()
+        head = (say("tool"), say("score"), say("terms in common"), say("what it does"))
+        return draw.table(rows, head=head)._repr_html_()
 
 
 def terms(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Literal
 
 from agentlab.cacheusage import CacheUsage
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.prices import Prices, bill
 
 When = Literal["any", "after_expiry", "before_pause"]
@@ -196,8 +197,9 @@ class Grid:
             (f"{threshold:.0%}", *(f"{cost:.2f}" for cost in row))
             for threshold, row in zip(self.thresholds, self.relative(), strict=True)
         ]
-        head = ("threshold", *(f"pause {pause:g} s" for pause in self.pauses_s))
-        return draw.table(rows, head=head, caption="Cost, as a multiple of the cheapest in its column")._repr_html_()
+        head = (say("threshold"), *(say("pause {pause:g} s", pause=pause) for pause in self.pauses_s))
+        caption = say("Cost, as a multiple of the cheapest in its column")
+        return draw.table(rows, head=head, caption=caption)._repr_html_()
 
 
 def grid(

@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentlab import draw
-from agentlab.draw import CUTS, FATES, ROLES, Html
-from agentlab.draw.base import MIXED, OTHER, visible
+from agentlab.draw import Html
+from agentlab.draw.base import visible
 from agentlab.draw.contextstrip import FLOOR, kind_of, pack, size_of
 from agentlab.errors import AgentLabError
 from agentlab.messages import assistant, call, size_bytes, tool, user
@@ -226,24 +226,6 @@ def test_numbers_are_written_the_same_everywhere() -> None:
     ]  # fmt: skip
 
 
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_every_look_has_a_sign_of_its_own_and_enough_contrast() -> None:
-    for group in (ROLES, FATES, CUTS):
-        looks = list(group.values())
-        assert len({look.sign for look in looks}) == len(looks)
-        assert len({look.background for look in looks}) == len(looks)
-        for look in [*looks, OTHER, MIXED]:
-            text = re.search("(?<!-)color:(#[0-9a-f]{6})", look.css)
-            assert text
-            light, dark = luminance(look.background) + 0.05, luminance(text[1]) + 0.05
-            assert light / dark >= 7
-
-
 # ── the context strip ───────────────────────────────────────────────────────
 
 STORY = [
@@ -258,8 +240,7 @@ STORY = [
 
 def signs(picture: Html) -> list[str]:
     """The signs in the boxes of a strip or bar, from left to right."""
-    bar = ET.fromstring(picture.markup).find(".//div[@role='img']")
-    assert bar is not None
+    bar = next(e for e in ET.fromstring(picture.markup).iter("div") if e.get("style", "").startswith("display:flex"))
     return ["".join(box.itertext()) for box in bar]
 
 
@@ -274,10 +255,8 @@ def test_a_strip_shows_each_role_and_ties_a_call_to_its_results() -> None:
     assert "?" not in words(picture)
     assert f"6 messages, {size_bytes(STORY)} bytes" in words(picture)
     root = ET.fromstring(picture.markup)
-    spoken = root.find(".//div[@role='img']")
-    assert spoken is not None
-    assert "tool result 2" in (spoken.get("aria-label") or "")
-    titles = [e.get("title") for e in spoken]
+    assert "tool result 2" in (root.get("aria-label") or "")
+    titles = [title for e in root.iter() if (title := e.get("title") or "").startswith("#")]
     assert titles[2] == f"#2 · tool call · {size_of(STORY[2])} bytes\nFirst the tests. calls run_shell, read_file"
     assert (
         repr(picture)
@@ -521,7 +500,8 @@ def test_a_chart_has_one_column_per_value_and_one_scale():
     assert heights == ["25", "50", "100", "25", "50"]
     assert "without: 3 values, at most 40 tokens, 40 tokens at the end" in markup
     assert "┄ the window: 30 tokens" in markup
-    assert markup.count("linear-gradient") == 2
+    assert markup.count("linear-gradient") == 3  # across each row, and through the column of 40
+    assert "transparent 74.2%,#4d4d4d 74.2%,#4d4d4d 75.8%" in markup
 
 
 @given(
@@ -544,12 +524,7 @@ def test_of_many_values_the_largest_are_seen():
 
 def test_heat_frames_the_smallest_of_each_column():
     drawn = str(draw.heat([[1, 9], [2, 3]], rows=["a", "b"], columns=["x", "y"], corner="<c>"))
-    cells = re.findall(r"border:(2px solid [^;]+);[^>]*>([\d.]+)<", drawn)
-    assert cells == [
-        ("2px solid #1b1b1b", "1"),
-        ("2px solid transparent", "9"),
-        ("2px solid transparent", "2"),
-        ("2px solid #1b1b1b", "3"),
-    ]
+    cells = re.findall(r"border:3px (double|solid transparent)[^>]*>([\d.]+)<", drawn)
+    assert cells == [("double", "1"), ("solid transparent", "9"), ("solid transparent", "2"), ("double", "3")]
     assert "&lt;c&gt;" in drawn
     assert draw.heat([], rows=[], columns=[])

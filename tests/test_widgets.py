@@ -120,6 +120,21 @@ def test_each_kind_of_keyword_has_its_control(spec: Any, kind: type, start: Any)
     assert words(explorer._screen.value) == str({"knob": start})
 
 
+def test_what_takes_input_has_a_name_beside_it_and_is_reached_by_key() -> None:
+    for spec in ((1, 64), (0.0, 1.0), ["a", "b"], True):
+        made = control("cut", spec)
+        assert made.description == "cut"
+        assert made.tooltip  # without one, ipywidgets shows "null" to whoever points at a slider
+        assert made.tabbable is not False
+
+    async def panel() -> Any:
+        return chat(Agent())
+
+    field = asyncio.run(panel()).input
+    assert field.description == "You"
+    assert field.placeholder
+
+
 def test_a_widget_is_taken_as_it_is() -> None:
     mine = ipywidgets.Dropdown(options=["a", "b"], value="b")
     assert control("knob", mine) is mine

@@ -1,4 +1,8 @@
-"""The Stop button, Interrupt and the chat in a real kernel, driven by the messages that a browser sends."""
+"""What takes input, in a real kernel, driven by the messages that a front end sends: JupyterLab, VS Code, any other.
+
+All that these know of a widget is in the messages: `comm_open` with its state, an output that names it, `comm_msg` both
+ways. So a notebook that passes here works wherever the standard widgets are drawn.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,8 @@ STALLED = Fault(stall_at=900, step="word " * 40)  # text, then silence
 def turn_of(*steps):
     return run_turn([user("go")], Simulator(list(steps)).client(), Registry())
 """
+VIEW = "application/vnd.jupyter.widget-view+json"
+STANDARD = {"@jupyter-widgets/base", "@jupyter-widgets/controls"}
 VERDICT = "print(turn.reason, 'word' in turn.history[-1]['content'])"
 
 
@@ -47,6 +53,11 @@ class Cell:
     @property
     def errors(self) -> list[str]:
         return [m["content"]["ename"] for m in self.messages if m["msg_type"] == "error"]
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The forms of each output, by their mime types."""
+        return [m["content"]["data"] for m in self.messages if m["msg_type"] in ("display_data", "execute_result")]
 
     @property
     def done(self) -> bool:
@@ -137,20 +148,23 @@ def start_stalled_turn(kernel: Kernel) -> Cell:
     return cell
 
 
-@pytest.mark.parametrize("way", ["shell", "subshell", "interrupt"])
+@pytest.mark.parametrize("way", ["shell", "subshell", "interrupt", "interrupt_request"])
 def test_a_running_turn_ends_and_the_cell_goes_on(kernel: Kernel, way: str) -> None:
     subshell = kernel.subshell() if way == "subshell" else None
     cell = start_stalled_turn(kernel)
-    if way == "interrupt":
+    if way.startswith("interrupt"):
         time.sleep(0.3)  # nothing happens on the loop any more, so nothing but the panel wakes it
+    if way == "interrupt":
         kernel.manager.interrupt_kernel()
+    elif way == "interrupt_request":
+        kernel.client.control_channel.send(kernel.client.session.msg("interrupt_request", {}))
     else:
         kernel.click("agentlab-stop", subshell=subshell)
     kernel.wait(cell, lambda: cell.done)
     assert cell.errors == []
     assert cell.stdout == "after\n"
     verdict = kernel.run(VERDICT)
-    assert verdict.stdout == ("interrupted True\n" if way == "interrupt" else "stopped True\n")
+    assert verdict.stdout == ("interrupted True\n" if way.startswith("interrupt") else "stopped True\n")
     assert kernel.widgets[kernel.find("agentlab-stop")]["disabled"] is True
 
 
@@ -166,6 +180,50 @@ def test_an_error_reaches_the_cell_and_the_next_one_runs(kernel: Kernel) -> None
     assert cell.errors == ["ProviderUnavailable"]
     assert kernel.shows("error: ProviderUnavailable")
     assert kernel.run("print(turn.reason)").stdout == "error\n"
+
+
+PANELS = {
+    "explore": "explore(lambda cut, fold, how: f'cut at {cut}', cut=(1, 64), fold=False, how=['a', 'b'])",
+    "stream": "turn = await stream(turn_of('Done.'))",
+    "ask": "from agentlab.widgets import AskPanel\nAskPanel()",
+    "chat": """
+from agentlab.agent import Agent
+chat(Agent(Simulator(["Hi."]).client()))
+""",
+}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_is_made_of_standard_widgets_and_has_a_form_without_them(kernel: Kernel, name: str) -> None:
+    cell = kernel.run(PANELS[name])
+    assert cell.errors == []
+    opened = [m["content"] for m in cell.messages if m["msg_type"] == "comm_open"]
+    assert {content["target_name"] for content in opened} == {"jupyter.widget"}
+    assert {content["data"]["state"]["_model_module"] for content in opened} <= STANDARD
+    assert {content["data"]["state"]["_view_module"] for content in opened} <= STANDARD | {None}
+    for forms in cell.outputs:
+        assert set(forms) <= {VIEW, "text/plain", "text/html"}
+        assert forms[VIEW]["model_id"] in kernel.widgets
+    assert "text/html" in cell.outputs[-1]
+    values = [str(content["data"]["state"].get("value", "")) for content in opened]
+    for markup in [*values, *(forms.get("text/html", "") for forms in cell.outputs)]:
+        assert "<script" not in markup
+        assert "var(--" not in markup  # colours of JupyterLab's themes, which others do not have
+
+
+def test_the_saved_form_of_an_explorer_is_its_picture(kernel: Kernel) -> None:
+    (forms,) = kernel.run("explore(lambda cut: f'cut at {cut}', cut=(1, 64)).set(cut=9)").outputs
+    assert "cut at 9" in forms["text/html"]
+    assert forms["text/plain"] == "explore(cut=9)"
+
+
+def test_the_saved_form_of_a_turn_holds_its_text_and_how_it_ended(kernel: Kernel) -> None:
+    live, saved = kernel.run("turn = await stream(turn_of('Some words.'))").outputs
+    assert kernel.widgets[live[VIEW]["model_id"]]["_dom_classes"] == ["agentlab-stream"]
+    layout = kernel.widgets[kernel.widgets[saved[VIEW]["model_id"]]["layout"].removeprefix("IPY_MODEL_")]
+    assert layout["display"] == "none"
+    assert "Some words." in saved["text/html"]
+    assert ">done<" in saved["text/html"]
 
 
 def test_a_slider_redraws_while_no_cell_runs(kernel: Kernel) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agentlab.check.report import Finding, blame, short
+from agentlab.language import say
 
 
 class Difference(NamedTuple):
@@ -50,27 +51,29 @@ def difference(expected: Any, got: Any, where: str = "message()") -> Difference 
                 return found
         if len(expected) == len(got):
             return None
-        return Difference(where, f"{len(expected)} of them", f"{len(got)}: {short(got)}")
+        return Difference(where, say("{n} of them", n=len(expected)), f"{len(got)}: {short(got)}")
     if expected == got or (where.endswith(".content") and expected == "" and got is None):
         return None
     why = ""
     if isinstance(expected, str) and not isinstance(got, str):
-        why = f"This must be a text, not {type(got).__name__}."
+        why = say("This must be a text, not {kind}.", kind=type(got).__name__)
         if where.endswith(".arguments"):
-            why = "Arguments stay the text that came, a JSON object in a string: whoever runs the tool parses it."
+            why = say("Arguments stay the text that came, a JSON object in a string: whoever runs the tool parses it.")
     return Difference(where, short(repr(expected)), short(repr(got)), why)
 
 
 def _in_dicts(expected: dict[str, Any], got: dict[str, Any], where: str) -> Difference | None:
     for key, value in expected.items():
         if key not in got and not (key == "content" and "tool_calls" in expected):
-            return Difference(f"{where}.{key}", short(repr(value)), "this key is missing")
+            return Difference(f"{where}.{key}", short(repr(value)), say("this key is missing"))
         if found := difference(value, got.get(key), f"{where}.{key}"):
             return found
     for key, value in got.items():
         if key not in expected and key not in ("refusal", "reasoning_content"):
-            why = "A provider refuses keys that it does not know, and pieces have keys that messages must not have."
+            why = say(
+                "A provider refuses keys that it does not know, and pieces have keys that messages must not have."
+            )
             if key == "tool_calls":
-                why = "Without calls, leave the key out: a provider refuses an empty list."
-            return Difference(f"{where}.{key}", "no such key", short(repr(value)), why)
+                why = say("Without calls, leave the key out: a provider refuses an empty list.")
+            return Difference(f"{where}.{key}", say("no such key"), short(repr(value)), why)
     return None

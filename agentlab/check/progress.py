@@ -19,13 +19,15 @@ from typing import Literal
 
 from agentlab import draw, jsonio
 from agentlab.draw.base import SMALL
+from agentlab.language import say
 
 State = Literal["not tried", "tried", "solved"]
+Trouble = Literal["unreadable", "senseless"]
 
 VARIABLE = "AGENTLAB_PROGRESS"
 MAX_BYTES = 1_000_000
-UNREADABLE = "cannot be read"
 SIGNS: dict[State, str] = {"not tried": "·", "tried": "…", "solved": "✓"}
+WORDS: dict[State, str] = {"not tried": say("not tried"), "tried": say("tried"), "solved": say("solved")}
 
 EXERCISES: Mapping[str, str] = {
     "list_dir": "01_loop",
@@ -76,8 +78,8 @@ class Progress:
     def _summary(self, names: list[str]) -> str:
         states = [self.states[name] for name in names]
         if len(set(states)) == 1:
-            return states[0]
-        counts = [(states.count(state), state) for state in reversed(SIGNS)]
+            return WORDS[states[0]]
+        counts = [(states.count(state), WORDS[state]) for state in reversed(SIGNS)]
         return ", ".join(f"{number} {state}" for number, state in counts if number)
 
     def __repr__(self) -> str:
@@ -93,8 +95,8 @@ class Progress:
             for chapter, names in self.by_chapter().items()
         ]
         solved = sum(state == "solved" for state in self.states.values())
-        caption = f"{solved} of {len(self.states)} exercises solved"
-        table = draw.table(rows, head=("chapter", "exercises", "so far"), caption=caption)
+        caption = say("{n} of {all} exercises solved", n=solved, all=len(self.states))
+        table = draw.table(rows, head=(say("chapter"), say("exercises"), say("so far")), caption=caption)
         return draw.html(table, draw.element("div", self.kept, style=SMALL)).markup
 
 
@@ -102,10 +104,18 @@ def progress(path: str | Path | None = None) -> Progress:
     """What has been tried and solved so far. `path` is another file than AGENTLAB_PROGRESS names."""
     place = _place(path)
     if place is None:
-        return Progress(_states({}), f"Nothing is kept: {VARIABLE} names no file. `make lab` sets it.")
+        kept = say("Nothing is kept: {variable} names no file. `make lab` sets it.", variable=VARIABLE)
+        return Progress(_states({}), kept)
     known, trouble = _read(place)
-    shown = f"{place.parent.name}/{place.name}"
-    return Progress(_states(known), f"{shown} {trouble}." if trouble else f"Kept in {shown}.")
+    return Progress(_states(known), _kept(f"{place.parent.name}/{place.name}", trouble))
+
+
+def _kept(file: str, trouble: Trouble | None) -> str:
+    if trouble == "unreadable":
+        return say("{file} cannot be read.", file=file)
+    if trouble == "senseless":
+        return say("{file} holds no progress: the next check begins a new one.", file=file)
+    return say("Kept in {file}.", file=file)
 
 
 def note(name: str, passed: bool, *, path: str | Path | None = None) -> bool:
@@ -121,7 +131,7 @@ def note(name: str, passed: bool, *, path: str | Path | None = None) -> bool:
         known, trouble = _read(place)
         if known.get(name) == "solved" or (known.get(name) == "tried" and not passed):
             return True
-        if trouble == UNREADABLE:
+        if trouble == "unreadable":
             return False
         if trouble:
             os.replace(place, place.with_name(f"{place.name}.broken"))
@@ -145,21 +155,21 @@ def _states(known: Mapping[str, object]) -> dict[str, State]:
     return found
 
 
-def _read(place: Path) -> tuple[dict[str, object], str]:
-    """What the file holds, {} when there is none yet; and what is wrong with it, as the end of a sentence."""
+def _read(place: Path) -> tuple[dict[str, object], Trouble | None]:
+    """What the file holds, {} when there is none yet; and what is wrong with it."""
     try:
         with place.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         found = jsonio.loads(data) if len(data) <= MAX_BYTES else None
     except FileNotFoundError:
-        return {}, ""
+        return {}, None
     except OSError:
-        return {}, UNREADABLE
+        return {}, "unreadable"
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        return {}, "holds no progress: the next check begins a new one"
-    return found, ""
+        return {}, "senseless"
+    return found, None
 
 
 def _replace(place: Path, text: str) -> None:

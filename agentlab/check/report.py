@@ -14,8 +14,9 @@ from typing import Any
 
 from agentlab import draw
 from agentlab.check.progress import note
-from agentlab.draw.base import MONO, SMALL, count, visible
+from agentlab.draw.base import FAINT, MONO, SMALL, count, visible
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Turn
 from agentlab.messages import Message
 
@@ -28,7 +29,7 @@ def short(value: object) -> str:
     try:
         text = value if isinstance(value, str) else repr(value)
     except Exception as error:
-        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+        text = say("<{kind}, whose repr raises {error}>", kind=type(value).__name__, error=type(error).__name__)
     return visible(text, limit=LIMIT)
 
 
@@ -50,8 +51,9 @@ class Finding:
 
     def lines(self) -> list[tuple[str, str]]:
         """The details of a failed case: (label, text)."""
-        parts = [("fed", self.fed), ("where", self.where), ("expected", self.expected), ("got", self.got)]
-        return [(label, short(text)) for label, text in [*parts, ("why", self.why)] if text]
+        parts = [(say("fed"), self.fed), (say("where"), self.where), (say("expected"), self.expected)]
+        parts += [(say("got"), self.got), (say("why"), self.why)]
+        return [(label, short(text)) for label, text in parts if text]
 
 
 @dataclass(frozen=True)
@@ -88,37 +90,40 @@ class Report:
     def passed(self) -> bool:
         return all(f.passed for f in self.findings if not f.bonus) and (self.live is None or self.live.passed)
 
-    def _score(self, *, bonus: bool) -> str:
+    def _score(self, *, bonus: bool) -> dict[str, int]:
         listed = [f for f in self.findings if f.bonus is bonus]
-        return f"{sum(f.passed for f in listed)} of {len(listed)}"
+        return {"hits": sum(f.passed for f in listed), "all": len(listed)}
+
+    def _head(self) -> str:
+        return say("check.{name}: {hits} of {all} cases pass", name=self.name, **self._score(bonus=False))
 
     def __repr__(self) -> str:
-        lines = [f"check.{self.name}: {self._score(bonus=False)} cases pass"]
+        lines = [self._head()]
         for bonus in (False, True):
             if bonus and any(f.bonus for f in self.findings):
-                lines.append(f"bonus, seen on real servers: {self._score(bonus=True)}")
+                lines.append(say("bonus, seen on real servers: {hits} of {all}", **self._score(bonus=True)))
             for finding in self.findings:
                 if finding.bonus is bonus:
                     lines.append(f"{'✓' if finding.passed else '✗'} {finding.name}")
                     lines += [f"    {label:9} {text}" for label, text in finding.lines()]
         if self.live:
             lines += [
-                "in the live loop:",
+                say("in the live loop:"),
                 f"{'✓' if self.live.passed else '✗'} {visible(self.live.said, limit=SAID_LIMIT)}",
             ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = draw.element("b", f"check.{self.name}: {self._score(bonus=False)} cases pass")
+        head = draw.element("b", self._head())
         parts: list[Any] = [head, _table([f for f in self.findings if not f.bonus])]
         if bonus := [f for f in self.findings if f.bonus]:
-            title = draw.element("summary", f"Bonus, seen on real servers: {self._score(bonus=True)}")
-            parts.append(draw.element("details", title, _table(bonus), style=SMALL))
+            title = say("Bonus, seen on real servers: {hits} of {all}", **self._score(bonus=True))
+            parts.append(draw.element("details", draw.element("summary", title), _table(bonus), style=SMALL))
         if self.live:
             said = draw.element("div", visible(self.live.said, limit=SAID_LIMIT), style=f"white-space:pre-wrap;{SMALL}")
-            mark = draw.element("b", f"In the live loop {'✓' if self.live.passed else '✗'}")
+            mark = draw.element("b", f"{say('In the live loop')} {'✓' if self.live.passed else '✗'}")
             parts += [draw.element("div", mark, said, style="margin-top:8px")]
-            parts += [draw.strip(self.live.history, caption="its history")] if self.live.history else []
+            parts += [draw.strip(self.live.history, caption=say("its history"))] if self.live.history else []
         return draw.html(*parts).markup
 
 
@@ -134,8 +139,8 @@ def _table(findings: Sequence[Finding]) -> draw.Html:
 def _details(finding: Finding) -> draw.Html:
     lines = [draw.element("div", finding.name, style="" if finding.passed else "font-weight:bold")]
     for label, text in finding.lines():
-        left = draw.element("div", label, style="flex:0 0 66px;opacity:0.75")
-        right = draw.element("div", text, style="min-width:0" if label == "why" else f"min-width:0;{MONO}")
+        left = draw.element("div", label, style=f"flex:0 0 66px;{FAINT}")
+        right = draw.element("div", text, style="min-width:0" if label == say("why") else f"min-width:0;{MONO}")
         lines.append(draw.element("div", left, right, style="display:flex"))
     return draw.element("div", *lines)
 
@@ -177,11 +182,14 @@ class Exercise:
     def hint(self, number: int) -> Hint:
         """The hint of this number, from 1. Raises AgentLabError when there is none."""
         if not 1 <= number <= len(self._hints):
-            raise AgentLabError(f"There are {count(len(self._hints), 'hint')}: ask for 1 to {len(self._hints)}.")
-        return Hint(f"Hint {number} of {len(self._hints)}: {self._hints[number - 1]}")
+            known = len(self._hints)
+            raise AgentLabError(say("There are {hints}: ask for 1 to {last}.", hints=count(known, "hint"), last=known))
+        return Hint(say("Hint {n} of {all}: {hint}", n=number, all=len(self._hints), hint=self._hints[number - 1]))
 
     def __repr__(self) -> str:
-        return f"check.{self.name}(answer), with .hint(1) to .hint({len(self._hints)}) and .solution"
+        return say(
+            "check.{name}(answer), with .hint(1) to .hint({n}) and .solution", name=self.name, n=len(self._hints)
+        )
 
 
 def blame(error: BaseException, answer: Any) -> str:
@@ -192,7 +200,9 @@ def blame(error: BaseException, answer: Any) -> str:
     while trace is not None:
         if (file := trace.tb_frame.f_code.co_filename) in own:
             line = linecache.getline(file, trace.tb_lineno).strip()
-            place = f", in your line: {short(line)}" if line else f", in your line {trace.tb_lineno}"
+            place = say(", in your line {n}", n=trace.tb_lineno)
+            if line:
+                place = say(", in your line: {line}", line=short(line))
         trace = trace.tb_next
     return text + place
 

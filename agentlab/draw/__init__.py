@@ -2,18 +2,21 @@
 
 | module | pieces |
 |---|---|
-| `base` | `Html`, `escape`, `element`, `html`, `number`, and the palette of roles and fates |
+| `words` | `number`, `shown`: numbers, counts and names in the reader's language |
+| `base` | `Html`, `escape`, `element`, `html`, and the palette: all colours and signs |
 | `pieces` | `bar`, `table`, `columns`, `sequence` |
 | `chart` | `chart`, numbers over time, and `heat`, numbers over two settings |
 | `contextstrip` | `strip`, the picture that runs through the whole book |
 | `bytesview` | `bytes_view`, `cut_kind` |
+| `logview` | `log_and_view` |
 """
 
-from agentlab.draw.base import FATES, ROLES, Html, Ink, element, escape, html, number
-from agentlab.draw.bytesview import CUTS, bytes_view, cut_kind
+from agentlab.draw.base import CUTS, FATES, ROLES, Html, Ink, element, escape, html
+from agentlab.draw.bytesview import bytes_view, cut_kind
 from agentlab.draw.chart import chart, heat
 from agentlab.draw.contextstrip import strip
 from agentlab.draw.pieces import bar, columns, sequence, table
+from agentlab.draw.words import number, shown
 
 __all__ = [
     "CUTS",
@@ -32,6 +35,7 @@ __all__ = [
     "html",
     "number",
     "sequence",
+    "shown",
     "strip",
     "table",
 ]

@@ -17,23 +17,15 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from agentlab import jsonio
-from agentlab.draw.base import FRAME, HOVER_LIMIT, MONO, Html, Ink, chip, count, element, frame, legend, number, visible
+from agentlab.draw.base import CUTS, FAINT, FRAME, HOVER_LIMIT, MONO, TINTS, Html, chip, element, frame, legend, visible
 from agentlab.draw.pieces import WIDTH
+from agentlab.draw.words import count, number, shown
+from agentlab.language import say
 
 LIMIT = 2_000
 
-CUTS = {
-    look.name: look
-    for look in (
-        Ink("between lines", "L", "#8fd19a"),
-        Ink("inside a line", "M", "#80b9ea", "dashed"),
-        Ink("inside JSON", "J", "#f3c35b", "dotted"),
-        Ink("inside a character", "C", "#ee8f86", "double"),
-    )
-}
 _PAYLOAD = re.compile(rb"(?:data:)? *(?!\[DONE\])([{\[])")
 _SPECIAL = re.compile("([\udc80-\udcff]+|\r\n|\r|\n)")
-_SHADES = ("rgba(128,128,128,0.10)", "rgba(128,128,128,0.28)")
 
 
 def cut_kind(data: bytes, cut: int) -> str:
@@ -85,30 +77,37 @@ def bytes_view(
     places = sorted({cut for cut in cuts if 0 < cut < len(data)})
     kinds = [cut_kind(data, cut) for cut in places]
     ranges = sorted((max(start, 0), end, str(label)) for start, end, label in marks)[:LIMIT]
-    shown = min(len(data), limit)
-    edges = sorted({0, shown, *(c for c in places if c < shown), *(e for r in ranges for e in r[:2] if 0 < e < shown)})
+    room = min(len(data), limit)
+    edges = sorted({0, room, *(c for c in places if c < room), *(e for r in ranges for e in r[:2] if 0 < e < room)})
     body: list[Html] = []
     for start, end in pairwise(edges):
         chunk = bisect_right(places, start)
         if chunk and places[chunk - 1] == start:
-            hover = f"cut {number(chunk)}, before byte {number(start)}: {kinds[chunk - 1]}"
+            kind = shown(kinds[chunk - 1])
+            hover = say("cut {n}, before byte {at}: {kind}", n=number(chunk), at=number(start), kind=kind)
             body.append(chip(CUTS[kinds[chunk - 1]], hover=hover))
         label = next((text for left, right, text in ranges if left <= start < right), None)
         line = ";text-decoration:underline" if label is not None else ""
-        hover = f"bytes {number(start)} to {number(end - 1)}, chunk {number(chunk + 1)}"
+        first, last = number(start), number(end - 1)
+        hover = say("bytes {first} to {last}, chunk {n}", first=first, last=last, n=number(chunk + 1))
         hover += f" · {visible(label, limit=HOVER_LIMIT)}" if label is not None else ""
-        style = f"background-color:{_SHADES[chunk % 2]}{line}"
+        style = f"background-color:{TINTS[chunk % 2]}{line}"
         body.append(element("span", *_characters(data[start:end]), title=hover, style=style))
     tally = Counter(kinds)
     words = f"{count(len(data), 'byte')}, {count(len(places), 'cut')}"
-    left_out = f" · the first {number(shown)} bytes, {number(len(data) - shown)} more" if shown < len(data) else ""
+    left_out = ""
+    if room < len(data):
+        left_out = say(" · the first {n} bytes, {more} more", n=number(room), more=number(len(data) - room))
     box = f"{FRAME};border-radius:3px;padding:4px 6px;{MONO};white-space:pre-wrap;word-break:break-all;line-height:1.7"
+    said = say("bytes: {what}", what=words + "".join(f", {shown(name)} {tally[name]}" for name in CUTS if tally[name]))
+    keys = ((look, say("cut {where} {n}", where=shown(name), n=number(tally[name]))) for name, look in CUTS.items())
     return frame(
         element("div", words + left_out, style="margin-bottom:2px"),
         element("div", *body, style=box),
-        legend((look, f"cut {name} {number(tally[name])}") for name, look in CUTS.items() if tally[name]),
+        legend(key for key in keys if tally[key[0].name]),
         width=width,
-        label=f"bytes: {words}" + "".join(f", {name} {tally[name]}" for name in CUTS if tally[name]),
+        label=said,
+        role="group",
     )
 
 
@@ -116,7 +115,7 @@ def _characters(data: bytes) -> Iterator[Html | str]:
     """Runs of readable text; line endings and bytes that make no character, each in a box of its own kind."""
     for part in _SPECIAL.split(data.decode("utf-8", "surrogateescape")):
         if part and part[0] in "\r\n":
-            yield element("span", part.replace("\r", "\\r").replace("\n", "\\n"), style="opacity:0.6;font-style:italic")
+            yield element("span", part.replace("\r", "\\r").replace("\n", "\\n"), style=f"{FAINT};font-style:italic")
             yield "\n"
         elif part and "\udc80" <= part[0] <= "\udcff":
             digits = " ".join(f"{ord(c) - 0xDC00:02x}" for c in part)

@@ -8,13 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentlab.draw.base import FRAME, HOVER_LIMIT, Html, element, frame, ink, number, visible
+from agentlab.draw.base import (
+    ALERT,
+    EDGE,
+    FAINT,
+    FRAME,
+    GAP,
+    HOVER_LIMIT,
+    LINE,
+    SHADES,
+    TEXT,
+    Html,
+    chip,
+    element,
+    frame,
+    ink,
+    visible,
+    warmth,
+)
 from agentlab.draw.pieces import percent, table
+from agentlab.draw.words import measure, number
+from agentlab.language import say
 
 WIDTH = 640
 COLUMNS = 400
 CELLS = 40
-_SHADES = ("#9ec5e8", "#f3c35b", "#8fd19a", "#d9a5e3", "#ee8f86")
 
 
 def chart(
@@ -34,24 +52,29 @@ def chart(
     rows = {visible(name, limit=60): [max(float(v), 0.0) for v in values] for name, values in series.items()}
     top = max([v for values in rows.values() for v in values] + [limit[0] if limit else 0.0]) or 1.0
     longest = max(map(len, rows.values()), default=0)
-    line = _line(100 * limit[0] / top) if limit else ""
+    line = _line(100 * limit[0] / top, ALERT) if limit else ""
     parts: list[Html] = []
     for at, (name, values) in enumerate(rows.items()):
-        colour = ink((looks or {})[name]).background if name in (looks or {}) else _SHADES[at % len(_SHADES)]
-        columns = [_column(n, value, top, colour, unit) for n, value in _thinned(values, longest)]
+        look = ink(looks[name]) if looks and name in looks else None
+        colour = look.background if look else SHADES[at % len(SHADES)]
+        columns = [
+            _column(n, value, top, colour, unit, limit[0] if limit else None) for n, value in _thinned(values, longest)
+        ]
         columns += [element("div", style="flex:1 1 0;min-width:0")] * (
             len(_thinned([0.0] * longest, longest)) - len(columns)
         )
         style = f"display:flex;align-items:flex-end;height:{height}px;{FRAME};border-width:0 0 1px 1px{line}"
         words = f"{name}: {_words(values, unit)}"
-        parts.append(element("div", words, style="margin-top:6px"))
-        parts.append(element("div", *columns, role="img", aria_label=words, style=style))
+        key = (chip(look), " ") if look else ()
+        parts.append(element("div", *key, words, style="margin-top:6px"))
+        parts.append(element("div", *columns, style=style))
+    said = say("chart: {what}", what="; ".join(f"{name}: {_words(values, unit)}" for name, values in rows.items()))
+    spoken = said
     if limit:
-        parts.append(
-            element("div", f"┄ {visible(limit[1], limit=60)}: {_measure(limit[0], unit)}", style="opacity:0.8")
-        )
-    said = "; ".join(f"{name}: {_words(values, unit)}" for name, values in rows.items())
-    return frame(*parts, width=width, label=f"chart: {said}")
+        words = f"{visible(limit[1], limit=60)}: {measure(limit[0], unit)}"
+        parts.append(element("div", f"┄ {words}", style=FAINT))
+        spoken += f"; {words}"
+    return frame(*parts, width=width, label=said, spoken=spoken)
 
 
 def heat(
@@ -73,11 +96,12 @@ def heat(
     best = [min(column) for column in zip(*shown, strict=True)]
 
     def cell(value: float, at: int) -> Html:
-        share = (value - low) / span
-        colour = f"rgb({round(232 - 5 * share)},{round(240 - 110 * share)},{round(238 - 150 * share)})"
-        edge = "2px solid #1b1b1b" if value == best[at] else "2px solid transparent"
-        style = f"background-color:{colour};color:#1b1b1b;border:{edge};padding:1px 6px;text-align:right"
-        return element("div", number(value, digits=digits), style=style)
+        least = value == best[at]
+        edge = f"3px {f'double {TEXT}' if least else 'solid transparent'}"  # double: its inner line is seen on black
+        style = f"background-color:{warmth((value - low) / span)};color:{TEXT};border:{edge}"
+        style += ";padding:1px 6px;text-align:right;print-color-adjust:exact"
+        hover = say("the smallest of its column") if least else None
+        return element("div", number(value, digits=digits), title=hover, style=style)
 
     body = [
         (heading, *(cell(value, at) for at, value in enumerate(line)))
@@ -92,24 +116,23 @@ def _thinned(values: Sequence[float], longest: int) -> list[tuple[int, float]]:
     return [(at, max(values[at : at + step])) for at in range(0, len(values), step)]
 
 
-def _column(at: int, value: float, top: float, colour: str, unit: str) -> Html:
+def _column(at: int, value: float, top: float, colour: str, unit: str, limit: float | None) -> Html:
     style = f"flex:1 1 0;min-width:0;height:{percent(100 * value / top)};background-color:{colour}"
-    edge = ";border-right:1px solid rgba(255,255,255,0.5);box-sizing:border-box"
-    return element("div", title=visible(f"#{at}: {_measure(value, unit)}", limit=HOVER_LIMIT), style=style + edge)
+    edge = f";border-right:1px solid {GAP};border-top:1px solid {LINE};box-sizing:border-box"
+    if limit and value > limit:  # the line goes on through what is higher
+        edge += _line(100 * limit / value, EDGE, thick=top / value)
+    return element("div", title=visible(f"#{at}: {measure(value, unit)}", limit=HOVER_LIMIT), style=style + edge)
 
 
-def _line(at: float) -> str:
+def _line(at: float, colour: str, *, thick: float = 1.0) -> str:
     """A dashed look is not to be had from a gradient: a thin line is."""
-    below, above = percent(at - 0.8), percent(at + 0.8)
-    stops = f"transparent {below}, #d04437 {below}, #d04437 {above}, transparent {above}"
-    return f";background-image:linear-gradient(to top, {stops});background-repeat:no-repeat"
-
-
-def _measure(value: float, unit: str) -> str:
-    return f"{number(int(value) if value == int(value) else value)}{f' {unit}' if unit else ''}"
+    below, above = percent(at - 0.8 * thick), percent(at + 0.8 * thick)
+    stops = f"transparent {below},{colour} {below},{colour} {above},transparent {above}"
+    return f";background-image:linear-gradient(to top,{stops})"
 
 
 def _words(values: Sequence[float], unit: str) -> str:
     if not values:
-        return "nothing"
-    return f"{len(values)} values, at most {_measure(max(values), unit)}, {_measure(values[-1], unit)} at the end"
+        return say("nothing")
+    most, last = measure(max(values), unit), measure(values[-1], unit)
+    return say("{n} values, at most {most}, {last} at the end", n=len(values), most=most, last=last)

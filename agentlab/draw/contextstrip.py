@@ -10,28 +10,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 from agentlab.draw.base import (
     FATES,
     FRAME,
+    GAP,
     HOVER_LIMIT,
+    LINE,
     MIXED,
     ROLES,
     SMALL,
     Html,
     Ink,
-    count,
     element,
     frame,
     ink,
     legend,
-    number,
     visible,
 )
 from agentlab.draw.pieces import WIDTH, percent
+from agentlab.draw.words import count, measure, number, shown
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.messages import Message, calls_of, canonical_json, groups
 
 FLOOR = 18
@@ -39,10 +41,11 @@ FLOOR = 18
 
 EXCERPT = 90
 OTHERS = 6
-TIE = "2px solid #808080"
+RUNS = 24
+TIE = f"2px solid {LINE}"
 STRIPES = (
     ";text-decoration:line-through;background-size:7px"
-    ";background-image:linear-gradient(to right, rgba(255,255,255,0.65) 50%, rgba(255,255,255,0) 50%)"
+    f";background-image:linear-gradient(to right, {GAP} 50%, transparent 50%)"
 )
 LOST = "font-weight:bold;line-height:15px;white-space:nowrap"
 
@@ -144,8 +147,12 @@ def strip(
     given_fates = list(fates) if fates is not None else [None] * len(history)
     if not len(history) == len(given_sizes) == len(given_fates):
         raise AgentLabError(
-            f"A strip needs one size and one fate per message: {len(history)} messages, {len(given_sizes)} sizes, "
-            f"{len(given_fates)} fates."
+            say(
+                "A strip needs one size and one fate per message: {messages} messages, {sizes} sizes, {fates} fates.",
+                messages=len(history),
+                sizes=len(given_sizes),
+                fates=len(given_fates),
+            )
         )
     kinds = [kind_of(message) for message in history]
     total = sum(given_sizes)
@@ -153,16 +160,17 @@ def strip(
     boxes = pack(kinds, given_fates, given_sizes, max(int(width * share), FLOOR))
 
     roles, becomes = Counter(kinds), Counter(fate for fate in given_fates if fate)
-    words = f"{count(len(kinds), 'message')}, {number(total)} {unit}"
+    words = f"{count(len(kinds), 'message')}, {measure(total, unit)}"
     spoken = f"{words}: {_tally(roles)}{f'; {_tally(becomes)}' if becomes else ''}"
     merged = sum(box.end - box.start > 1 for box in boxes)
     head = element("b", visible(caption, limit=HOVER_LIMIT), " · ") if caption else None
-    note = f" · a number in a box counts small messages drawn together ({number(merged)} boxes)" if merged else ""
+    note = None
+    if merged:
+        note = say(" · a number in a box counts small messages drawn together ({n} boxes)", n=number(merged))
+    order = _in_order(kinds, given_fates)
     bar = element(
         "div",
         *(_draw(box, history, kinds, given_sizes, unit=unit, fated=fates is not None) for box in boxes),
-        role="img",
-        aria_label=f"Context strip. {spoken}",
         style=f"display:flex;height:{'44' if fates is not None else '28'}px;{FRAME};border-radius:3px;overflow:hidden",
     )
     return frame(
@@ -171,7 +179,8 @@ def strip(
         legend(_entries(roles, ROLES)),
         legend(_entries(becomes, FATES)) if becomes else None,
         width=width,
-        label=f"strip: {spoken}",
+        label=say("strip: {what}", what=spoken),
+        spoken=". ".join(filter(None, [caption, say("Context strip. {what}", what=spoken), order])),
     )
 
 
@@ -186,11 +195,21 @@ def _ranked(tally: Counter[str], order: Mapping[str, Ink]) -> list[tuple[str, in
 
 def _tally(tally: Counter[str]) -> str:
     ranked = _ranked(tally, {**ROLES, **FATES})
-    return ", ".join(f"{visible(name, limit=40)} {number(n)}" for name, n in ranked)
+    return ", ".join(f"{visible(shown(name), limit=40)} {number(n)}" for name, n in ranked)
+
+
+def _in_order(kinds: Sequence[str], fates: Sequence[str | None]) -> str:
+    """The boxes from left to right, in words; neighbours that look alike together."""
+    runs = [(key, len(list(run))) for key, run in groupby(zip(kinds, fates, strict=True))]
+    said = []
+    for (kind, fate), n in islice(runs, RUNS):
+        words = f"{shown(kind)} {shown(fate)}" if fate else shown(kind)
+        said.append(f"{number(n)} × {visible(words, limit=60)}" if n > 1 else visible(words, limit=60))
+    return say("In order: {boxes}", boxes=", ".join([*said, *["…"] * (len(runs) > RUNS)])) if runs else ""
 
 
 def _entries(tally: Counter[str], order: Mapping[str, Ink]) -> list[tuple[Ink, str]]:
-    return [(ink(name), f"{visible(name, limit=40)} {number(n)}") for name, n in _ranked(tally, order)]
+    return [(ink(name), f"{visible(shown(name), limit=40)} {number(n)}") for name, n in _ranked(tally, order)]
 
 
 def _layers(box: Box, kinds: Sequence[str], sizes: Sequence[int]) -> str:
@@ -211,10 +230,12 @@ def _draw(
     box: Box, history: Sequence[Any], kinds: Sequence[str], sizes: Sequence[int], *, unit: str, fated: bool
 ) -> Html:
     look, amount = ink(box.kind), box.end - box.start
-    where = f"#{box.start}" if amount == 1 else f"#{box.start} to #{box.end - 1}, {number(amount)} messages"
-    hover = f"{where} · {visible(box.kind, limit=40)} · {number(box.size)} {unit}"
+    where = f"#{box.start}"
+    if amount > 1:
+        where = say("#{first} to #{last}, {n} messages", first=box.start, last=box.end - 1, n=number(amount))
+    hover = f"{where} · {visible(shown(box.kind), limit=40)} · {measure(box.size, unit)}"
     if box.fate:
-        hover += f" · {visible(box.fate, limit=40)}"
+        hover += f" · {visible(shown(box.fate), limit=40)}"
     if amount == 1 and (text := _excerpt(history[box.start])):
         hover += f"\n{text}"
     gone = STRIPES if box.fate == "dropped" else ""
@@ -242,7 +263,9 @@ def _excerpt(message: Any) -> str:
         content = " ".join(str(part.get("text", "")) for part in content[:20] if isinstance(part, Mapping))
     functions = [c.get("function") for c in calls_of(dict(message))[:5]]
     names = [str(it.get("name") if isinstance(it, Mapping) else it) for it in functions]
-    text = " ".join(filter(None, [str(content or "")[: 2 * EXCERPT], f"calls {', '.join(names)}" if names else ""]))
+    text = " ".join(
+        filter(None, [str(content or "")[: 2 * EXCERPT], say("calls {names}", names=", ".join(names)) if names else ""])
+    )
     return visible(" ".join(text.split()), limit=EXCERPT)
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agentlab.draw.base import FATES, MONO, SMALL, Html, chip, count, element, ink, legend, number, visible
+from agentlab.draw.base import FAINT, FATES, MONO, SMALL, Html, chip, element, ink, legend, visible
 from agentlab.draw.contextstrip import kind_of, size_of
 from agentlab.draw.pieces import columns
+from agentlab.draw.words import count, number, shown
+from agentlab.language import say
 
 EVENTS = 60
 EXCERPT = 46
 LANES = 8
 _ROW = "display:flex;height:19px;line-height:19px;white-space:nowrap;overflow:hidden"
-_GONE = ";opacity:0.5;text-decoration:line-through"
+_GONE = f";{FAINT};text-decoration:line-through"
 _NUMBER = f"flex:0 0 34px;text-align:right;padding-right:6px;{MONO}"
 
 
@@ -36,24 +38,32 @@ def log_and_view(
     holds = _replacements([seq for seq, _ in nodes], source)
     live = dict(nodes)
     taken = {old: new for new, olds in holds.items() for old in olds}
-    shown = list(events)[-EVENTS:]
+    listed = list(events)[-EVENTS:]
     lanes = _lanes(holds)
     looks = {new: _fate(_node(event)) for event in events if (new := event.get("seq", 0)) in holds}
     rows = [
         _run(run, lanes, holds) if len(run) > 1 else _event(run[0], live, taken, lanes, holds, looks)
-        for run in _runs(shown)
+        for run in _runs(listed)
     ]
-    left_out = len(events) - len(shown)
-    note = element("div", f"… {number(left_out)} older events", style=SMALL) if left_out > 0 else None
+    left_out = len(events) - len(listed)
+    note = element("div", say("… {n} older events", n=number(left_out)), style=SMALL) if left_out > 0 else None
     log = element("div", note, *rows, style=SMALL)
     view = element("div", *(_viewed(seq, message, bool(source(seq))) for seq, message in nodes), style=SMALL)
     total = sum(size_of(message) for _, message in nodes)
-    heads = (f"the log: {count(len(events), 'event')}", f"the view: {count(len(nodes), 'node')}, {number(total)} bytes")
+    heads = (
+        say("the log: {events}", events=count(len(events), "event")),
+        say("the view: {nodes}, {n} bytes", nodes=count(len(nodes), "node"), n=number(total)),
+    )
     fates = {looks[new] for new in holds if new in looks}
-    keys = [(ink(name), f"{name}: the lane leads to what stands for it") for name in FATES if name in fates]
+    keys = [
+        (ink(name), say("{fate}: the lane leads to what stands for it", fate=shown(name)))
+        for name in FATES
+        if name in fates
+    ]
     amounts = (count(len(events), "event"), count(len(nodes), "node"), count(len(holds), "replacement"))
-    said = f"log and view: {', '.join(amounts)}"
-    return element("div", columns(log, view, heads=heads), legend(keys) if keys else None, label=said)
+    said = say("log and view: {what}", what=", ".join(amounts))
+    parts = (columns(log, view, heads=heads), legend(keys) if keys else None)
+    return element("div", *parts, role="group", aria_label=said, label=said)
 
 
 def _replacements(view: Sequence[int], source: Callable[[int], Sequence[int]]) -> dict[int, tuple[int, ...]]:
@@ -96,7 +106,8 @@ def _run(run: Sequence[Mapping[str, Any]], lanes: Sequence[Sequence[int]], holds
     """Some events that only the log has, as one row."""
     seq = run[-1].get("seq", 0)
     tracks = element("div", *(_track(seq, lane, holds, {}) for lane in lanes), style="flex:none;display:flex")
-    words = visible(f"… {len(run)} events for the log only: {run[0].get('type')}", limit=EXCERPT)
+    kind = run[0].get("type")
+    words = visible(say("… {n} events for the log only: {kind}", n=len(run), kind=kind), limit=EXCERPT)
     body = element("div", words, style="padding-left:62px;font-style:italic")
     return element("div", element("div", number(seq), style=_NUMBER), tracks, body, style=_ROW)
 
@@ -130,7 +141,7 @@ def _event(
         words, gone, look = _other(event), False, element("span", " ", style="display:inline-block;min-width:16px")
     style = f"min-width:0;overflow:hidden;text-overflow:ellipsis;padding-left:6px{_GONE if gone else ''}"
     if seq in taken:
-        style += ";opacity:0.6"
+        style += f";{FAINT}"
     body = element("div", words, style=style if isinstance(message, Mapping) else f"{style};font-style:italic")
     return element("div", element("div", number(seq), style=_NUMBER), marks, sign, look, body, style=_ROW)
 
@@ -142,9 +153,11 @@ def _track(seq: int, lane: Sequence[int], holds: Mapping[int, Sequence[int]], lo
         if seq in holds[new] or seq == new:
             look = ink(looks.get(new))
             text = "▼" if seq == new else ""
-            return element("div", text, style=f"{style};{look.css};border-width:0 1px", title=f"became {new}")
+            return element(
+                "div", text, style=f"{style};{look.css};border-width:0 1px", title=say("became {number}", number=new)
+            )
         if min(holds[new]) < seq < new:
-            return element("div", "│", style=f"{style};opacity:0.6")
+            return element("div", "│", style=f"{style};{FAINT}")
     return element("div", style=style)
 
 
@@ -154,7 +167,7 @@ def _said(message: Mapping[str, Any]) -> str:
         content = " ".join(str(part.get("text", "")) for part in content[:20] if isinstance(part, Mapping))
     calls = message.get("tool_calls")
     names = [str((c.get("function") or {}).get("name")) for c in calls[:5]] if isinstance(calls, list) else []
-    text = " ".join([str(content or "")[: 2 * EXCERPT], *(f"calls {name}" for name in names)])
+    text = " ".join([str(content or "")[: 2 * EXCERPT], *(say("calls {names}", names=name) for name in names)])
     return visible(" ".join(text.split())[:EXCERPT])
 
 

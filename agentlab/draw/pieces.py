@@ -9,20 +9,24 @@ from typing import Any
 from agentlab.draw.base import (
     FRAME,
     HOVER_LIMIT,
+    LINE,
     MONO,
     OTHER,
+    RULE,
+    SHADES,
     SMALL,
+    SPOKEN_LIMIT,
     Html,
     Ink,
     as_html,
-    count,
     element,
     frame,
     ink,
     legend,
-    number,
     visible,
 )
+from agentlab.draw.words import count, measure, number, shown
+from agentlab.language import say
 
 WIDTH = 720
 ROWS = 200
@@ -48,45 +52,41 @@ def bar(
     `total` is what the full width stands for, by default the sum. A sum above it makes the bar longer than the scale,
     and `marks`, `(size, label)`, show a limit at its place. Sizes are counted in `unit`; negative ones count as 0.
     """
-    every = [(str(part[0]), max(float(part[1]), 0.0), ink(part[2]) if len(part) > 2 else None) for part in parts]
-    shown, rest = every[:PARTS], every[PARTS:]
+    every = [(shown(str(part[0])), max(float(part[1]), 0.0), ink(part[2]) if len(part) > 2 else None) for part in parts]
+    drawn, rest = every[:PARTS], every[PARTS:]
     if rest:
-        shown.append((f"{number(len(rest))} more parts", sum(size for _, size, _ in rest), OTHER))
-    looks = [look or Ink(label, str(i + 1), _SHADES[i % len(_SHADES)]) for i, (label, _, look) in enumerate(shown)]
-    used = sum(size for _, size, _ in shown)
+        drawn.append((say("{n} more parts", n=number(len(rest))), sum(size for _, size, _ in rest), OTHER))
+    looks = [look or Ink(label, str(i + 1), SHADES[i % len(SHADES)]) for i, (label, _, look) in enumerate(drawn)]
+    used = sum(size for _, size, _ in drawn)
     limits = [(float(at), str(text)) for at, text in islice(marks, PARTS)]
     full = max([used, float(total or 0.0), *(at for at, _ in limits)]) or 1.0
-
-    def measure(size: float) -> str:
-        return f"{number(int(size) if size == int(size) else size)}{f' {unit}' if unit else ''}"
 
     boxes = [
         element(
             "div",
             look.sign,
-            title=visible(f"{label}: {measure(size)}", limit=HOVER_LIMIT),
+            title=visible(f"{label}: {measure(size, unit)}", limit=HOVER_LIMIT),
             style=f"{look.css};width:{percent(100 * size / full)};{_BOX};height:24px;line-height:22px",
         )
-        for (label, size, _), look in zip(shown, looks, strict=True)
+        for (label, size, _), look in zip(drawn, looks, strict=True)
         if size
     ]
-    words = "; ".join(f"{label} {measure(size)}" for label, size, _ in shown)
-    words += "".join(f"; {text} at {measure(at)}" for at, text in limits)
+    words = "; ".join(f"{label} {measure(size, unit)}" for label, size, _ in drawn)
+    words += "".join(say("; {limit} at {size}", limit=text, size=measure(at, unit)) for at, text in limits)
     entries = [
-        (look, f"{visible(label, limit=60)} {measure(size)}")
-        for (label, size, _), look in zip(shown, looks, strict=True)
+        (look, f"{visible(label, limit=60)} {measure(size, unit)}")
+        for (label, size, _), look in zip(drawn, looks, strict=True)
     ]
     return frame(
-        element("div", *boxes, role="img", aria_label=words, style=f"display:flex;{FRAME};border-radius:3px"),
-        *(_mark(100 * at / full, f"{text} {measure(at)}") for at, text in limits),
+        element("div", *boxes, style=f"display:flex;{FRAME};border-radius:3px"),
+        *(_mark(100 * at / full, f"{text} {measure(at, unit)}") for at, text in limits),
         legend(entries),
         width=width,
-        label=f"bar: {words}",
+        label=say("bar: {what}", what=words),
     )
 
 
 _BOX = "box-sizing:border-box;min-width:0;overflow:hidden;white-space:nowrap;text-align:center;font-weight:bold"
-_SHADES = ("#9ec5e8", "#f3c35b", "#8fd19a", "#d9a5e3", "#ee8f86", "#b3bfcc", "#79cfc4", "#f4e36d")
 
 
 def _mark(at: float, text: str) -> Html:
@@ -114,26 +114,27 @@ def table(
     At most `limit` rows are shown, the others are counted.
     """
     every = [list(row) for row in rows]
-    shown = every[:limit]
-    wide = max((len(row) for row in [*shown, list(head)]), default=0)
-    line = "border-bottom:1px solid rgba(128,128,128,0.45)"
+    listed = every[:limit]
+    wide = max((len(row) for row in [*listed, list(head)]), default=0)
+    line = f"border-bottom:1px solid {LINE}"
     body = [
         element(
             "tr", *(_cell(cell) for cell in row), *[_cell("")] * (wide - len(row)), style="background-color:transparent"
         )
-        for row in shown
+        for row in listed
     ]
     if len(every) > limit:
         note = f"… {count(len(every) - limit, 'more row')}"
         body.append(
             element("tr", element("td", note, colspan=str(max(wide, 1)), style="padding:3px 9px;text-align:left"))
         )
-    columns_of_numbers = [all(_is_number(row[i]) for row in shown if i < len(row)) and bool(shown) for i in range(wide)]
+    numeric_columns = [all(_is_number(row[i]) for row in listed if i < len(row)) and bool(listed) for i in range(wide)]
+    said = say("table: {what}", what=count(len(every), "row"))
     heads = [
         element(
             "th", cell, style=f"padding:3px 9px;font-weight:bold;{line};text-align:{'right' if numeric else 'left'}"
         )
-        for cell, numeric in zip(head, columns_of_numbers, strict=False)
+        for cell, numeric in zip(head, numeric_columns, strict=False)
     ]
     return element(
         "table",
@@ -142,8 +143,9 @@ def table(
         else None,
         element("thead", element("tr", *heads)) if heads else None,
         element("tbody", *body),
+        aria_label=f"{visible(caption, limit=SPOKEN_LIMIT)}. {said}" if caption else said,
         style=f"border-collapse:collapse;margin:6px 0;{SMALL};table-layout:auto;width:auto;max-width:100%",
-        label=f"table: {count(len(every), 'row')}",
+        label=said,
     )
 
 
@@ -152,16 +154,16 @@ def _is_number(cell: Any) -> bool:
 
 
 def _cell(cell: Any) -> Html:
-    shown: object
+    text: object
     if _is_number(cell):
-        shown = number(cell)
+        text = number(cell)
     elif isinstance(cell, Html) or hasattr(cell, "_repr_html_"):
-        shown = as_html(cell)
+        text = as_html(cell)
     else:
-        shown = "" if cell is None else visible(cell, limit=CELL_LIMIT)
+        text = "" if cell is None else visible(cell, limit=CELL_LIMIT)
     side = "right" if _is_number(cell) else "left"
-    style = f"padding:3px 9px;text-align:{side};vertical-align:top;border-bottom:1px solid rgba(128,128,128,0.2)"
-    return element("td", shown, style=f"{style};white-space:pre-wrap;overflow-wrap:break-word;max-width:460px")
+    style = f"padding:3px 9px;text-align:{side};vertical-align:top;border-bottom:{RULE}"
+    return element("td", text, style=f"{style};white-space:pre-wrap;overflow-wrap:break-word;max-width:460px")
 
 
 def columns(*parts: Any, heads: Sequence[str] = ()) -> Html:
@@ -177,7 +179,11 @@ def columns(*parts: Any, heads: Sequence[str] = ()) -> Html:
         for i, part in enumerate(drawn)
     ]
     label = " | ".join(part.label for part in drawn)
-    return element("div", *boxes, style="display:flex;flex-wrap:wrap;gap:8px 20px;align-items:flex-start", label=label)
+    spoken = " | ".join(filter(None, [*heads, *(part.label for part in drawn if part.label != Html.label)]))
+    style = "display:flex;flex-wrap:wrap;gap:8px 20px;align-items:flex-start"
+    return element(
+        "div", *boxes, role="group", aria_label=visible(spoken, limit=SPOKEN_LIMIT), style=style, label=label
+    )
 
 
 def sequence(
@@ -194,20 +200,27 @@ def sequence(
     `"<x"` never arrive, anything else is a note between the lanes. A look is the name of a role or fate.
     """
     every = [tuple(row) for row in rows]
-    drawn = [_message(row[0], row[1], ink(row[2]) if len(row) > 2 else None) for row in every[:limit]]
+    ends = (visible(shown(left), limit=40), visible(shown(right), limit=40))
+    drawn = [_message(row[0], row[1], ink(row[2]) if len(row) > 2 else None, ends) for row in every[:limit]]
     if len(every) > limit:
-        drawn.append(_message("", f"… {count(len(every) - limit, 'more row')}", None))
+        drawn.append(_message("", f"… {count(len(every) - limit, 'more row')}", None, ends))
     lane = "border:1px solid;border-radius:3px;padding:1px 8px;font-weight:bold"
-    heads = (element("span", visible(name, limit=40), style=lane) for name in (left, right))
+    heads = (element("span", name, style=lane) for name in ends)
     return frame(
         element("div", *heads, style="display:flex;justify-content:space-between"),
         element("div", *drawn, style="margin:0 24px;border-left:1px solid;border-right:1px solid;padding:4px 0"),
         width=width,
-        label=f"sequence: {count(len(every), 'message')} between {left} and {right}",
+        label=say(
+            "sequence: {what} between {left} and {right}",
+            what=count(len(every), "message"),
+            left=ends[0],
+            right=ends[1],
+        ),
+        role="group",
     )
 
 
-def _message(direction: str, text: str, look: Ink | None) -> Html:
+def _message(direction: str, text: str, look: Ink | None, ends: tuple[str, str]) -> Html:
     words = visible(text, limit=CELL_LIMIT)
     body = "white-space:pre-wrap;overflow-wrap:break-word;min-width:0;text-align:center;padding:0 8px"
     box = f"{look.css};border-radius:3px;{body}" if look else body
@@ -218,5 +231,9 @@ def _message(direction: str, text: str, look: Ink | None) -> Html:
     tip = element("div", "✕" if lost else "▶" if rightwards else "◀", style="line-height:1")
     line: list[Html] = [shaft, element("div", words, style=f"{box};{MONO}"), shaft]
     line.insert(3 if rightwards else 0, tip)
-    hover = f"{'left to right' if rightwards else 'right to left'}{', never arrived' if lost else ''}"
-    return element("div", *line, title=hover, style="display:flex;align-items:center;margin:3px 0")
+    whence, to = ends if rightwards else reversed(ends)
+    way = say("{one} to {other}", one=whence, other=to)
+    if lost:
+        way = say("{one} to {other}, never arrived", one=whence, other=to)
+    style = "display:flex;align-items:center;margin:3px 0"
+    return element("div", *line, title=way, role="img", aria_label=f"{way}: {words}", style=style)

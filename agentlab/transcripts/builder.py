@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentlab import jsonio
+from agentlab.language import say
 from agentlab.messages import Message, ToolCall
 from agentlab.usage import CacheUsage, read_usage
 
@@ -85,8 +86,9 @@ class Transcript:
 
         fates = ["summarised" if message.get("origin") == "compaction" else "kept" for message in self.history]
         rows = [(item.kind, item.count, ", ".join(map(str, item.lines))) for item in self.dropped]
-        table = draw.table(rows, head=("dropped", "count", "first lines"))
-        strip = draw.strip(self.history, fates=fates, caption=f"{self.format}: {len(self.history)} messages")
+        table = draw.table(rows, head=(say("dropped"), say("count"), say("first lines")))
+        caption = say("{format}: {n} messages", format=self.format, n=len(self.history))
+        strip = draw.strip(self.history, fates=fates, caption=caption)
         return draw.html(strip, table)._repr_html_()
 
 

@@ -21,9 +21,10 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from agentlab import jsonio
-from agentlab.draw import element, html
-from agentlab.draw.base import MONO, SMALL, Html, count, visible
+from agentlab.draw import element, html, shown
+from agentlab.draw.base import ANSWERS, MONO, SMALL, Html, count, visible
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.permissions import Subject
 from agentlab.widgets.streamed import awake
 
@@ -31,7 +32,7 @@ ROWS = 20
 ARGUMENTS = 12
 NAME_CHARS = 60
 VALUE_CHARS = 400
-OPEN, ALLOWED, DENIED, GONE = "waits for an answer", "allowed", "denied", "not answered"
+OPEN, ALLOWED, DENIED, GONE = "waits for an answer", "allowed", "denied", "not answered"  # keys of ANSWERS
 
 
 class Question(widgets.VBox):  # type: ignore[misc]
@@ -44,14 +45,14 @@ class Question(widgets.VBox):  # type: ignore[misc]
         self._what = described(tool.name, input)
         self._answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._text = widgets.HTML()
-        self.allow = self._button("Allow", "check", True)
-        self.deny = self._button("Deny", "times", False)
+        self.allow = self._button(say("Allow"), "check", "agentlab-allow", True)
+        self.deny = self._button(say("Deny"), "times", "agentlab-deny", False)
         super().__init__([self._text, widgets.HBox([self.allow, self.deny])])
         self._draw()
 
-    def _button(self, name: str, icon: str, answer: bool) -> widgets.Button:
+    def _button(self, name: str, icon: str, css_class: str, answer: bool) -> widgets.Button:
         button = widgets.Button(description=name, icon=icon, layout={"width": "90px"})
-        button.add_class(f"agentlab-{name.lower()}")
+        button.add_class(css_class)
         button.on_click(lambda _: self._clicked(answer))
         return button
 
@@ -87,9 +88,10 @@ class Question(widgets.VBox):  # type: ignore[misc]
 
     def picture(self) -> Html:
         """The question without its buttons."""
-        colour = {ALLOWED: "#8fd19a", DENIED: "#ee8f86", OPEN: "#f3c35b"}.get(self.state, "#d0d0d0")
-        style = f"background-color:{colour};color:#1b1b1b;padding:1px 6px;border-radius:3px"
-        return html(element("div", element("span", self.state, style=style), style=SMALL), self._what)
+        look = ANSWERS[self.state]
+        style = f"{look.css};padding:1px 6px;border-radius:3px"
+        said = element("span", f"{look.sign} {shown(self.state)}", style=style)
+        return html(element("div", said, style=SMALL), self._what)
 
     def _draw(self) -> None:
         self._text.value = self.picture().markup
@@ -155,8 +157,9 @@ class AskPanel(widgets.VBox):  # type: ignore[misc]
         return html(*(question.picture() for question in self.questions))
 
     def __repr__(self) -> str:
-        states = [question.state for question in self.questions]
-        return f"ask: {count(len(states), 'question')}{': ' * bool(states)}{', '.join(states)}"
+        states = [shown(question.state) for question in self.questions]
+        said = ": ".join(filter(None, [count(len(states), "question"), ", ".join(states)]))
+        return say("ask: {what}", what=said)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any] | None:
         """The live widget, and for readers without a kernel the questions as they stand."""
@@ -172,7 +175,7 @@ def described(name: str, input: dict[str, Any]) -> Html:
         text = f"{visible(key, limit=NAME_CHARS)}: {visible(_text(value), limit=VALUE_CHARS)}"
         rows.append(element("div", text, style="white-space:pre-wrap;overflow-wrap:anywhere;padding-left:16px"))
     if more := len(input) - ARGUMENTS:
-        rows += [element("div", f"… and {count(more, 'more argument')}")] if more > 0 else []
+        rows += [element("div", say("… and {what}", what=count(more, "more argument")))] if more > 0 else []
     title = element("div", visible(name, limit=NAME_CHARS), style="font-weight:bold")
     return element("div", title, *rows, style=f"{MONO};line-height:1.5")
 
@@ -183,12 +186,13 @@ def _text(value: Any) -> str:
     try:
         return jsonio.dumps(value)
     except (TypeError, ValueError, RecursionError):
-        return f"<a value of type {type(value).__name__} that is no JSON>"
+        return say("<a value of type {kind} that is no JSON>", kind=type(value).__name__)
 
 
 def _yes_or_no(answer: bool) -> bool:
     if not isinstance(answer, bool):
-        raise AgentLabError(f"{visible(repr(answer), limit=40)} is no answer to Allow or Deny. Give True or False.")
+        given = visible(repr(answer), limit=40)
+        raise AgentLabError(say("{given} is no answer to Allow or Deny. Give True or False.", given=given))
     return answer
 
 

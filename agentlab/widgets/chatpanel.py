@@ -20,6 +20,7 @@ import ipywidgets as widgets
 from agentlab.draw import ROLES, html
 from agentlab.draw.base import Html, count
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 from agentlab.loop import Steered, Turn
 from agentlab.messages import Message
 from agentlab.widgets.live import Live, Throttle, line, scrolled, transcript
@@ -60,7 +61,7 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             raise AgentLabError(
-                "chat() needs a running loop: call it in a notebook's cell, or inside a coroutine."
+                say("chat() needs a running loop: call it in a notebook's cell, or inside a coroutine.")
             ) from None
         self._agent = agent
         self._clock = clock
@@ -71,11 +72,16 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
         self._sending: asyncio.TimerHandle | None = None
         self._errors: list[Exception] = []
         self._screen = widgets.HTML()
-        self._status = widgets.HTML(status_line("ready"))
-        self.input = widgets.Text(placeholder="Say something; while a turn runs it steers", continuous_update=False)
+        self._status = widgets.HTML(status_line(say("ready")))
+        self.input = widgets.Text(
+            placeholder=say("Say something; while a turn runs it steers"),
+            description=say("You"),
+            style={"description_width": "initial"},
+            continuous_update=False,
+        )
         self.input.layout = {"width": "auto", "flex": "1 1 240px"}
         self.input.add_class("agentlab-chat-input")
-        self.submit = widgets.Button(description="Send", icon="paper-plane", layout={"width": "90px"})
+        self.submit = widgets.Button(description=say("Send"), icon="paper-plane", layout={"width": "90px"})
         self.submit.add_class("agentlab-chat-send")
         self.button = stop_button(lambda: self._later(self._request_stop))
         self.button.disabled = True
@@ -167,7 +173,7 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
         except asyncio.CancelledError:
             turn.stop.request()
             take_back_cancellation()
-            how = "interrupted"
+            how = say("interrupted")
         except Exception as error:
             self._errors.append(error)
             how = error_text(error)
@@ -178,7 +184,8 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
             self._past, self._live = transcript(self._agent.history), Live()
             throttle.close()
             waiting = len(self._agent.steer)
-            self._show(f"{how} · {count(waiting, 'message')} waiting for the next turn" if waiting else how)
+            left = say("{messages} waiting for the next turn", messages=count(waiting, "message"))
+            self._show(f"{how} · {left}" if waiting else how)
 
     def _failed(self, error: Exception) -> None:
         self._errors.append(error)
@@ -197,7 +204,8 @@ class ChatPanel(widgets.VBox):  # type: ignore[misc]
 
     def _show_running(self) -> None:
         waiting = len(self._agent.steer)
-        self._show(f"running · {count(waiting, 'message')} waiting to go in" if waiting else "running")
+        said = say("{messages} waiting to go in", messages=count(waiting, "message"))
+        self._show(f"{say('running')} · {said}" if waiting else say("running"))
 
     def _show(self, status: str) -> None:
         self._status.value = status_line(status)

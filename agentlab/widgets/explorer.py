@@ -16,6 +16,7 @@ from traitlets import TraitError
 from agentlab import draw
 from agentlab.draw.base import as_html, visible
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 
 REPR_LIMIT = 40
 
@@ -26,11 +27,12 @@ def control(name: str, spec: Any) -> widgets.Widget:
         return spec
     look = {
         "description": name,
+        "tooltip": say("Drag it, or use the arrow keys."),
         "style": {"description_width": "initial"},
         "layout": {"width": "480px", "max_width": "100%"},
     }
     if isinstance(spec, bool):
-        return widgets.Checkbox(value=spec, indent=False, **look)
+        return widgets.Checkbox(value=spec, indent=False, **look | {"tooltip": name})
     if isinstance(spec, range) and len(spec) > 1 and spec.step > 0:
         spec = (spec[0], spec[-1], spec.step)
     if isinstance(spec, tuple) and len(spec) in (2, 3) and all(_plain_number(x) for x in spec) and spec[0] < spec[1]:
@@ -42,8 +44,11 @@ def control(name: str, spec: Any) -> widgets.Widget:
     if isinstance(spec, list) and spec:
         return widgets.SelectionSlider(options=spec, **look)
     raise AgentLabError(
-        f"{name}={visible(repr(spec), limit=REPR_LIMIT)} makes no slider. Give (low, high), (low, high, step), a list "
-        "of options, True or False, or a widget that has a value."
+        say(
+            "{given} makes no slider. Give (low, high), (low, high, step), a list of options, True or False, or a "
+            "widget that has a value.",
+            given=f"{name}={visible(repr(spec), limit=REPR_LIMIT)}",
+        )
     )
 
 
@@ -79,7 +84,8 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         Raises AgentLabError for a control that does not exist or does not take the value, and what the view raises.
         """
         if unknown := sorted(set(values) - set(self._controls)):
-            raise AgentLabError(f"There is no control {unknown[0]!r}: {', '.join(self._controls) or 'there is none'}.")
+            known = ", ".join(self._controls) or say("there is none")
+            raise AgentLabError(say("There is no control {name!r}: {known}.", name=unknown[0], known=known))
         before = self.values
         self._moving = True
         try:
@@ -96,9 +102,14 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         try:
             self._controls[name].value = value
         except TraitError as error:
-            raise AgentLabError(f"{name} does not take {visible(repr(value), limit=REPR_LIMIT)}: {error}") from None
+            given = visible(repr(value), limit=REPR_LIMIT)
+            raise AgentLabError(
+                say("{name} does not take {given}: {error}", name=name, given=given, error=error)
+            ) from None
         if (now := self._controls[name].value) != value:
-            raise AgentLabError(f"{name} cannot be {value!r}: its range made it {now!r}.")
+            raise AgentLabError(
+                say("{name} cannot be {value!r}: its range made it {now!r}.", name=name, value=value, now=now)
+            )
 
     def _changed(self, change: Any) -> None:
         if not self._moving:

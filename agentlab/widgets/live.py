@@ -8,6 +8,7 @@ from typing import Any
 
 from agentlab.draw import ROLES, Html, Ink, element
 from agentlab.draw.base import MONO, SMALL, chip, count, html, ink, number, visible
+from agentlab.language import say
 from agentlab.loop import Called, Compacted, Done, Event, Finished, Steered, Stopped, Text, UsageSeen
 from agentlab.messages import Message, calls_of
 
@@ -85,7 +86,12 @@ class Live:
                 for message in messages:
                     self.add(line(ROLES["user"], message.get("content")))
             case Compacted(before, after):
-                self.add(line(ink("summarised"), f"compacted: {before} messages became {after}"))
+                self.add(
+                    line(
+                        ink("summarised"),
+                        say("compacted: {before} messages became {after}", before=before, after=after),
+                    )
+                )
             case Done(_, why):
                 self.why = why
             case UsageSeen() | Stopped():
@@ -121,7 +127,7 @@ def scrolled(picture: Html) -> Html:
 def text_block(text: str) -> Html:
     """Text of the model: its last characters, since the newest are the ones that people read."""
     left_out = len(text) - TEXT_LIMIT
-    note = f"[{number(left_out)} earlier characters] … " if left_out > 0 else ""
+    note = f"{say('[{n} earlier characters]', n=number(left_out))} … " if left_out > 0 else ""
     style = "white-space:pre-wrap;overflow-wrap:break-word;line-height:1.5;padding:3px 0"
     return element("div", note + visible(text[-TEXT_LIMIT:]), style=style)
 
@@ -130,7 +136,7 @@ def line(look: Ink | None, text: object, *, mono: bool = False) -> Html:
     """One line with the box of its role or fate before it."""
     style = f"{SMALL};padding:2px 0;overflow-wrap:break-word{f';{MONO}' if mono else ''}"
     body = visible(text, limit=LINE_LIMIT)
-    return element("div", chip(look, hover=look.name) if look else None, " " if look else None, body, style=style)
+    return element("div", chip(look) if look else None, " " if look else None, body, style=style)
 
 
 def call_line(call: dict[str, Any]) -> Html:

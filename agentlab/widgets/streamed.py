@@ -16,20 +16,30 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from agentlab.draw import element, html
-from agentlab.draw.base import SMALL, Html, count, visible
+from agentlab.draw.base import FAINT, SMALL, Html, count, visible
 from agentlab.errors import AgentLabError
 from agentlab.interrupt import Stop
+from agentlab.language import say
 from agentlab.loop import Event, Text, Turn
 from agentlab.widgets.live import Live, Throttle, scrolled
 
 STOP_CLASS = "agentlab-stop"
 ERROR_LIMIT = 500
 LOOK_S = 0.1
+REASONS = {
+    "done": say("done"),
+    "stopped": say("stopped"),
+    "interrupted": say("interrupted"),
+    "error": say("error"),
+}
+"""The reasons of a turn that have a word in the reader's language."""
 
 
 def stop_button(press: Callable[[], None]) -> widgets.Button:
     """A Stop button. `press` may be called from any thread: ipykernel 7.0 to 7.3 click in a subshell's."""
-    button = widgets.Button(description="Stop", icon="stop", tooltip="End this turn and keep what has arrived")
+    button = widgets.Button(
+        description=say("Stop"), icon="stop", tooltip=say("End this turn and keep what has arrived")
+    )
     button.layout.width = "90px"
     button.add_class(STOP_CLASS)
     button.on_click(lambda _: press())
@@ -38,17 +48,17 @@ def stop_button(press: Callable[[], None]) -> widgets.Button:
 
 def status_line(text: str) -> str:
     """The markup of a status line."""
-    return element("div", text, style=f"{SMALL};padding:4px 8px;opacity:0.8").markup
+    return element("div", text, role="status", style=f"{SMALL};padding:4px 8px;{FAINT}").markup
 
 
 def error_text(error: BaseException) -> str:
     """An error in one bounded line."""
-    return f"error: {type(error).__name__}: {visible(error, limit=ERROR_LIMIT)}"
+    return say("error: {error}", error=f"{type(error).__name__}: {visible(error, limit=ERROR_LIMIT)}")
 
 
 def how_it_ended(turn: Turn, live: Live) -> str:
     """The turn's reason, and what the loop said about it."""
-    return ": ".join(filter(None, [turn.reason or "ended", live.why]))
+    return ": ".join(filter(None, [REASONS.get(turn.reason or "", turn.reason) or say("ended"), live.why]))
 
 
 class StreamPanel(widgets.VBox):  # type: ignore[misc]
@@ -57,7 +67,7 @@ class StreamPanel(widgets.VBox):  # type: ignore[misc]
     def __init__(self, stop: Stop, *, clock: Callable[[], float]) -> None:
         self.live = Live()
         self.button = stop_button(stop.request)
-        self._status = widgets.HTML(status_line("running"))
+        self._status = widgets.HTML(status_line(say("running")))
         self._screen = widgets.HTML()
         self._ended: str | None = None
         self._throttle = Throttle(self._draw, clock=clock)
@@ -80,15 +90,13 @@ class StreamPanel(widgets.VBox):  # type: ignore[misc]
 
     def snapshot(self) -> Html:
         """The panel as a picture without a kernel."""
-        return html(Html(status_line(self._ended or "running")), self.live.html())
+        return html(Html(status_line(self._ended or say("running"))), self.live.html())
 
     def __repr__(self) -> str:
-        done = f"{count(self.live.texts, 'piece')} of text, {count(self.live.calls, 'tool call')}"
-        return (
-            f"<stream: {visible(self._ended, limit=ERROR_LIMIT)}, {done}>"
-            if self._ended
-            else "<stream: a live panel with a Stop button>"
-        )
+        if not self._ended:
+            return say("<stream: a live panel with a Stop button>")
+        done = f"{count(self.live.texts, 'piece')}, {count(self.live.calls, 'tool call')}"
+        return say("<stream: {how}, {what}>", how=visible(self._ended, limit=ERROR_LIMIT), what=done)
 
 
 async def stream(
@@ -107,7 +115,7 @@ async def stream(
     `clock`, in seconds, paces the updates.
     """
     if click_after is not None and click_after < 1:
-        raise AgentLabError("click_after counts pieces of text from 1.")
+        raise AgentLabError(say("click_after counts pieces of text from 1."))
     panel = StreamPanel(turn.stop, clock=clock)
     display(panel)  # type: ignore[no-untyped-call]
     try:
@@ -119,7 +127,7 @@ async def stream(
     except asyncio.CancelledError:
         turn.stop.request()
         take_back_cancellation()
-        panel.end("interrupted")
+        panel.end(say("interrupted"))
     except BaseException as error:
         panel.end(error_text(error))
         raise

@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Literal, TypeVar
 
 from agentlab.errors import AgentLabError
+from agentlab.language import say
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def run_sync(coro: Coroutine[Any, Any, T], *, how: Literal["thread", "nested"] =
     """
     if how not in ("thread", "nested"):
         coro.close()
-        raise AgentLabError(f'how is {how!r}: use "thread", or "nested" for objects of the running loop.')
+        raise AgentLabError(say('how is {how!r}: use "thread", or "nested" for objects of the running loop.', how=how))
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -46,7 +47,9 @@ def run_sync(coro: Coroutine[Any, Any, T], *, how: Literal["thread", "nested"] =
         import nest_asyncio
     except ImportError:
         coro.close()
-        raise AgentLabError('how="nested" needs nest_asyncio: pip install nest-asyncio, or leave `how` out.') from None
+        raise AgentLabError(
+            say('how="nested" needs nest_asyncio: pip install nest-asyncio, or leave `how` out.')
+        ) from None
     nest_asyncio.apply(running)
     result: T = running.run_until_complete(coro)
     return result
