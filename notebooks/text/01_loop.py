@@ -23,20 +23,18 @@
 # it, say what came of it, ask again, and notice when all of that goes in circles.
 
 # %%
-import inspect
 import json
 import os
 import re
 import tempfile
-import textwrap
 from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, loop
 from agentlab.errors import ProviderRefused, ToolError
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, user
+from agentlab.notebook import data, source
 from agentlab.permissions import Policy
 from agentlab.provider import ChatClient
 from agentlab.simulator import Simulator
@@ -197,13 +195,7 @@ for what, each in CALLS.items():
     rows.append((what, result.status, result.output))
 draw.table(rows, head=("the model sends", "status", "what it reads"))
 
-
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(Registry.dispatch)
 
 # %% [markdown]
@@ -211,7 +203,7 @@ source(Registry.dispatch)
 # watchdog. It never learns which tools there are.
 
 # %%
-source(loop._steps, fold="Source: the one loop")
+source(loop._steps, fold="Source")
 
 # %% [markdown]
 # **The watchdog** looks at every step's results. A step is *progress* when one of its calls completed that had not
@@ -324,7 +316,7 @@ for name, thresholds in SETTINGS.items():
 # are step by step the ones that were made; no threshold should speak up.
 
 # %%
-recorded = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+recorded = json.loads(data("sessions", "airline_chat.json").read_text())
 steps = []
 for message in recorded:
     for each in message.get("tool_calls") or []:

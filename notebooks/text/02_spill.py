@@ -24,21 +24,19 @@
 # model asks for next.
 
 # %%
-import inspect
 import os
 import re
 import tempfile
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, spill
 from agentlab.errors import ContextOverflow
 from agentlab.logfold import fold
 from agentlab.loop import Hooks, run_turn
 from agentlab.messages import assistant, call, user
+from agentlab.notebook import data, source
 from agentlab.outputs import reducer
 from agentlab.permissions import Policy
 from agentlab.provider import ChatClient
@@ -140,18 +138,12 @@ turn = await ask(tools, Hooks(after_results=reducer(tools, store))).run()
 print(turn.history[-1]["content"])
 draw.strip(turn.history, fates=["pointer" if message.get("output_path") else "kept" for message in turn.history])
 
-
 # %% [markdown]
 # There are **two limits**, since ten results that each fit may together not. The largest goes first, because one large
 # result frees more than ten small ones, and the loop ends as soon as both limits hold: a budget is there to save the
 # window, not to shorten everything.
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(spill.apply_budget)
 
 # %%
@@ -166,7 +158,7 @@ apply_budget(batch, OutputBudget(per_result=50_000, per_batch=100_000), store)
 # and what is left of the window?
 
 # %%
-LOGS = {path.stem: path.read_text() for path in sorted(Path("../data/logs").glob("*.log"))}
+LOGS = {path.stem: path.read_text() for path in sorted(data("logs").glob("*.log"))}
 batch = [ToolResult(name, "run_shell", {}, "failed", text) for name, text in LOGS.items()]
 rows_read = "\n".join(table.split("\n")[:200])
 batch.append(ToolResult("read_file", "read_file", {}, "completed", rows_read, spillable=False))

@@ -23,19 +23,17 @@
 # inside a line, inside JSON, inside one letter. Put together carelessly, it loses words, and sometimes a whole tool call.
 
 # %%
-import inspect
 import json
 import textwrap
 from collections import Counter
-from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw
 from agentlab.assemble import Assembler
 from agentlab.errors import StreamError
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, user
+from agentlab.notebook import data, source
 from agentlab.provider import ChatClient
 from agentlab.simulator import Simulator
 from agentlab.sse import LineSplitter, SSEDecoder, json_events
@@ -47,7 +45,7 @@ from agentlab.widgets import explore, stream
 # them fall inside JSON.
 
 # %%
-DATA = Path("../data")
+DATA = data()
 
 
 def captured(name):
@@ -122,7 +120,6 @@ draw.table(
     head=("what the reader believed", "what it got", "what it lost"),
 )
 
-
 # %% [markdown]
 # ## The mechanism
 #
@@ -130,11 +127,6 @@ draw.table(
 # a line feed is never a part of another character.
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(LineSplitter.feed)
 
 # %%
@@ -162,7 +154,7 @@ for position, byte in enumerate(b": still here\r\n\r\nevent: note\r\ndata: one\r
 source(Assembler._tool_call)
 
 # %%
-source(Assembler._find, fold="How it finds the call that a piece belongs to")
+source(Assembler._find, fold="Source")
 
 
 # %%

@@ -29,10 +29,8 @@ import json
 import os
 import subprocess
 import sys
-import textwrap
 
 import psutil
-from IPython.display import Markdown
 
 from agentlab import check, draw, pairing
 from agentlab.agent import Agent
@@ -40,13 +38,14 @@ from agentlab.assemble import Assembler
 from agentlab.errors import PairingError
 from agentlab.loop import Called, Finished
 from agentlab.messages import assistant, call, tool, user, wire
+from agentlab.notebook import source
 from agentlab.pairing import repair
 from agentlab.permissions import Policy
 from agentlab.provider import ChatClient, ProviderRefused
 from agentlab.simulator import Simulator
 from agentlab.sse import json_events
 from agentlab.tools import Registry
-from agentlab.widgets import chat, explore, run_sync, stream
+from agentlab.widgets import chat, explore, stream
 from agentlab.workspace import Workspace
 
 # %%
@@ -129,18 +128,12 @@ print("twice is once:", repair(mended.history).history == mended.history)
 print("the provider says:", await answer_to([*mended.history, user("go on")]))
 mended
 
-
 # %% [markdown]
 # The rules, as the module gives them, and the code that puts one window in order:
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 print(pairing.__doc__.split("How a history is read:")[1].split("Placeholders are known")[0].strip())
-source(pairing._Reading.send_results, fold="Source: one window")
+source(pairing._Reading.send_results, fold="Source")
 
 # %% [markdown]
 # ### Two truths

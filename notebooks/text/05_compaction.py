@@ -23,12 +23,10 @@
 # day it does not fit. Then something old must go; and what goes first is what you asked for.
 
 # %%
-import inspect
 import json
 import os
 import re
 import textwrap
-from pathlib import Path
 
 from IPython.display import Markdown
 
@@ -40,6 +38,7 @@ from agentlab.context import hooks
 from agentlab.errors import ContextOverflow
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, user
+from agentlab.notebook import data, source
 from agentlab.provider import ChatClient, ProviderRefused
 from agentlab.segments import SegmentManager
 from agentlab.simulator import Fault, Simulator
@@ -52,7 +51,7 @@ from agentlab.widgets import explore, stream
 # A real conversation (`data/sessions`, from tau-bench): a person changes a flight. Each column is one request.
 
 # %%
-airline = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+airline = json.loads(data("sessions", "airline_chat.json").read_text())
 asked = [at for at, message in enumerate(airline) if message["role"] == "assistant"]
 sizes = [len(render([], airline[:at])) for at in asked]
 draw.chart({"a request of the session": sizes}, unit="tokens", limit=(8_000, "a window of 8,000"))
@@ -145,7 +144,6 @@ try:
 except ContextOverflow as refused:
     print(f"guessed {text_size(airline) // 4:,} tokens. The provider:", refused.body["error"]["message"])
 
-
 # %% [markdown]
 # ### Where? In three segments
 #
@@ -153,14 +151,7 @@ except ContextOverflow as refused:
 # last words of the person**, if that is affordable, and never falls into a pair:
 
 # %%
-def source(thing, fold=None):
-    """The code of a function, without its docstring."""
-    code = re.sub('\n *""".*?"""', "", textwrap.dedent(inspect.getsource(thing)), flags=re.DOTALL)
-    code = f"```python\n{code}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
-source(compaction.split_index)
+source(compaction.split_index, docstring=False)
 
 # %%
 cut = split_index(work)

@@ -24,20 +24,18 @@
 # character ends that beginning, and no error says so.
 
 # %%
-import inspect
 import json
 import os
 import tempfile
-import textwrap
 from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, prefix, ttl
 from agentlab.devmode import DevMode
 from agentlab.errors import AgentLabError
 from agentlab.loop import Hooks, run_turn
 from agentlab.messages import assistant, call, calls_of, user
+from agentlab.notebook import data, source
 from agentlab.prefix import assert_append_only, diff
 from agentlab.provider import ChatClient
 from agentlab.provider.anthropic import convert
@@ -53,7 +51,7 @@ from agentlab.workspace import Workspace
 # before was sent:
 
 # %%
-SESSION = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+SESSION = json.loads(data("sessions", "airline_chat.json").read_text())
 names = sorted({each["function"]["name"] for message in SESSION for each in calls_of(message)})
 schema = {"type": "object", "properties": {}}
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": schema}} for name in names]
@@ -109,7 +107,7 @@ draw.chart(paid, unit="tokens at full price", looks={"stands still": "cached", "
 # providers' own pages (`data/prices.json`); a model that is not there has none, and says so.
 
 # %%
-PRICES = PriceList.read("../data/prices.json")
+PRICES = PriceList.read(data("prices.json"))
 MODELS = {"gpt-6.2-sol": None, "claude-sonnet-5": None, "deepseek-v4-pro": "peak"}
 rows = []
 for model, tier in MODELS.items():
@@ -135,7 +133,6 @@ seed = bill(steady, {"input": 1.0, "read": 0.1})
 print(f"{seed.actual / seed.without_cache:.3f} of the full price: {seed.without_cache / seed.actual:.1f} times less")
 print(status_line({"prompt_tokens": 48_213, "prompt_tokens_details": {"cached_tokens": 47_616}}))
 
-
 # %% [markdown]
 # ## The mechanism
 #
@@ -143,11 +140,6 @@ print(status_line({"prompt_tokens": 48_213, "prompt_tokens_details": {"cached_to
 # this text and an earlier one, and nothing behind it.
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(prefix.common_prefix)
 
 # %% [markdown]

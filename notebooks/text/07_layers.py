@@ -24,7 +24,6 @@
 
 # %%
 import errno
-import inspect
 import itertools
 import json
 import os
@@ -34,7 +33,6 @@ import textwrap
 from pathlib import Path
 from unittest.mock import patch
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, layers
 from agentlab.compaction import CompactionError, Limits
@@ -44,6 +42,7 @@ from agentlab.layers import CompactionManager, Thresholds, fields_summarizer, mi
 from agentlab.layersummary import FIELDS, FIELDS_PROMPT
 from agentlab.loop import Hooks, run_turn
 from agentlab.messages import assistant, call, groups, jsonl, size_bytes, tool, user
+from agentlab.notebook import data, source
 from agentlab.provider import ChatClient
 from agentlab.segments import SegmentManager
 from agentlab.simulator import Simulator
@@ -126,7 +125,6 @@ try:
 except ContextOverflow as refused:
     print("the summary   |", str(refused).split("\n")[0])
 
-
 # %% [markdown]
 # **The last resort needs room, too.** And one test run more than filled what was left.
 #
@@ -144,17 +142,10 @@ except ContextOverflow as refused:
 # A **group** is a message, or a call with all its results. Two and three work on groups, so no cut can part a pair:
 
 # %%
-def source(thing, fold=None):
-    """The code of a function, without its docstring."""
-    code = re.sub('\n *""".*?"""', "", textwrap.dedent(inspect.getsource(thing)), flags=re.DOTALL)
-    code = f"```python\n{code}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
-source(layers.snip)
+source(layers.snip, docstring=False)
 
 # %%
-source(layers.micro, fold="micro, in the same manner")
+source(layers.micro, fold="Source", docstring=False)
 
 # %% [markdown]
 # The summary is five fields of JSON, not prose: fields can be checked. (A scripted scribe; a real one gets
@@ -624,7 +615,7 @@ turn = await stream(check.when_to_spill.turn(check.when_to_spill.solution))
 
 # %%
 if os.environ.get("AGENT_BASE_URL"):
-    airline = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+    airline = json.loads(data("sessions", "airline_chat.json").read_text())
     live = new_manager(summarize=fields_summarizer(ChatClient.from_env()))
     result = await live.compact_proactively(airline)
     print(result.why, *(message["content"] for message in result.history[1:3]), sep="\n\n")

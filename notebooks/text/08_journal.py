@@ -23,20 +23,19 @@
 # or the power fails, and the next one knows nothing: not what was said, and not which tool was running.
 
 # %%
-import inspect
 import json
 import os
 import tempfile
 import textwrap
 from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, replay
 from agentlab.errors import AgentLabError
 from agentlab.journal import Journal, JournalBusy, fork, sessions
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, size_bytes, tool, user
+from agentlab.notebook import data, source
 from agentlab.permissions import Policy
 from agentlab.provider import ChatClient
 from agentlab.recorder import Recorder
@@ -44,7 +43,7 @@ from agentlab.simulator import Simulator
 from agentlab.tools import Registry
 from agentlab.widgets import explore, stream
 
-TALK = json.loads(Path("../data/sessions/airline_chat.json").read_text())
+TALK = json.loads(data("sessions", "airline_chat.json").read_text())
 draw.strip(TALK, caption="a real conversation, with an airline's agent")
 
 # %% [markdown]
@@ -115,23 +114,17 @@ with Journal.open(folder / "log", "login", clock=lambda: NOON) as journal:
     journal.append({"type": "message", "message": user("Where were we?")})
 print(journal.path.read_text())
 
-
 # %% [markdown]
 # Number 4 is not given out again: the torn line has used it up. This is all there is to writing:
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(Journal.append)
 
 # %% [markdown]
 # And this to reading. Types that it does not know are skipped, so that an old program can read a newer one's log.
 
 # %%
-source(replay._replay, fold="Source: replay")
+source(replay._replay, fold="Source")
 
 # %% [markdown]
 # ## Turn the knob

@@ -24,14 +24,11 @@
 
 # %%
 import asyncio
-import inspect
 import os
 import re
 import tempfile
-import textwrap
 from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw
 from agentlab.compaction import Limits
@@ -41,6 +38,7 @@ from agentlab.errors import AgentLabError
 from agentlab.journal import Journal, fork, replay
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, tool, user
+from agentlab.notebook import data, source
 from agentlab.provider import ChatClient, ProviderRefused
 from agentlab.simulator import Simulator
 from agentlab.summary import summarizer
@@ -52,7 +50,7 @@ from agentlab.widgets import explore, stream
 # A coding session. What was said is ours; what the five builds printed is real (`data/logs`).
 
 # %%
-LOGS = {path.stem: path.read_text() for path in sorted(Path("../data/logs").glob("*.log"))}
+LOGS = {path.stem: path.read_text() for path in sorted(data("logs").glob("*.log"))}
 TALK = [user("Build these five projects, and say what fails.")]
 for name, text in LOGS.items():
     TALK += [assistant(f"Now {name}.", call(name, "build", project=name)), tool(name, text)]
@@ -107,12 +105,6 @@ def picture(surface):
     return log_and_view(surface.events, surface.nodes, surface.source)
 
 
-def source(thing, fold=None):
-    code = re.sub('\n *""".*?"""', "", textwrap.dedent(inspect.getsource(thing)), flags=re.DOTALL)
-    code = f"```python\n{code}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 checkpoint = summary | {"origin": "compaction"}
 surface = Surface()
 surface.append_all(TALK)  # numbers 1 to 14
@@ -137,7 +129,7 @@ draw.html(surface)
 # together with what it tells. This is all the code that writes; what reads is `replay`, from the last chapter.
 
 # %%
-source(Surface.replace_all, fold="Source: Surface.replace_all")
+source(Surface.replace_all, fold="Source")
 
 # %% [markdown]
 # ### The example of the seed
@@ -192,7 +184,7 @@ for event in surface.events[-4:]:
 # strictly shorter, and none is cut twice. On a surface a pruning is a pair of events, and the first is for the books only.
 
 # %%
-source(Pruner.message, fold="Source: Pruner.message, and what is done with images")
+source(Pruner.message, fold="Source")
 
 # %% [markdown]
 # ### Turn the knob

@@ -23,19 +23,17 @@
 # notices; with forty it is most of the request, and the one thing that must not change, since it stands at the very front.
 
 # %%
-import inspect
 import json
 import os
 import textwrap
-from pathlib import Path
 
-from IPython.display import Markdown
 
 from agentlab import check, draw, toolarray
 from agentlab.disclosure import Catalog, protocol_of
 from agentlab.errors import ProviderRefused
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, tool, user
+from agentlab.notebook import data, source
 from agentlab.permissions import Policy, Rule, matching
 from agentlab.provider import ChatClient
 from agentlab.simulator import Simulator
@@ -53,7 +51,7 @@ from agentlab.widgets import AskPanel, explore, stream
 # one small question:
 
 # %%
-OFFICE = json.loads(Path("../data/tools/office.json").read_text())["tools"]
+OFFICE = json.loads(data("tools", "office.json").read_text())["tools"]
 
 
 def make(name, description, parameters, read_only):
@@ -73,7 +71,7 @@ draw.bar(parts, unit="tokens")
 # The tools alone, request by request. A cache makes them cheap, as long as not one byte of them changes:
 
 # %%
-PRICES = PriceList.read("../data/prices.json")
+PRICES = PriceList.read(data("prices.json"))
 MODELS = {"gpt-6.2-sol": None, "claude-sonnet-5": None, "deepseek-v4-pro": "peak"}
 rows = []
 for model, tier in MODELS.items():
@@ -92,7 +90,7 @@ draw.table(rows, head=("model", "requests", "tokens", "USD, full price", "USD, r
 # found by its name. It only calls what it has seen.
 
 # %%
-LOG = Path("../data/logs/make_gcc.log").read_text()
+LOG = data("logs", "make_gcc.log").read_text()
 JOBS = {
     "issue_create": ("open a new issue", {"title": "The build fails"}),
     "chat_post_message": ("post a message to the team", {"channel": "build", "text": "The build fails."}),
@@ -197,16 +195,10 @@ print("\n".join(catalog.listing.splitlines()[:4]), "\n...\n")
 result = await catalog.dispatch(call("c1", "search_tool", query="notify the person"))
 print(result.output[:420], "...")
 
-
 # %% [markdown]
 # Some agents have no `run_tool`; their models call by name. Then it depends on the provider, and there is a fork:
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(toolarray.resolve_tools)
 
 # %%

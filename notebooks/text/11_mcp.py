@@ -26,18 +26,15 @@
 
 # %%
 import asyncio
-import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 from subprocess import PIPE
 
-from IPython.display import Markdown
 
 from agentlab import check, draw
 from agentlab.disclosure import Catalog
@@ -47,6 +44,7 @@ from agentlab.loop import Hooks, run_turn
 from agentlab.mcp import Configs, McpConnection, McpManager, ServerConfig
 from agentlab.mcplink import Link
 from agentlab.messages import assistant, call, canonical_json, user
+from agentlab.notebook import data, source
 from agentlab.outputs import reducer
 from agentlab.permissions import Policy
 from agentlab.provider import ChatClient
@@ -60,7 +58,7 @@ from agentlab.widgets import explore, stream
 # These are the lines that went through its pipes, without the `"jsonrpc":"2.0"` in each:
 
 # %%
-CLOCK = str(Path("../data/mcp/clock_server.py"))
+CLOCK = str(data("mcp", "clock_server.py"))
 
 
 def lines_of(trace, width=70):
@@ -191,17 +189,11 @@ for line, event in zip(received.decode().splitlines(), events, strict=True):
     rows.append((line, type(event).__name__, getattr(event, "why", "")))
 draw.table(rows, head=("the line", "is", "because"))
 
-
 # %% [markdown]
 # A method decides first. So the server's question 0 is not taken for the answer 0; and an id that comes back as a text
 # still counts, since real servers do this.
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(Peer._message)
 
 # %% [markdown]

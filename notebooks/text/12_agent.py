@@ -35,12 +35,10 @@
 # | deferred tools, MCP | [10](10_disclosure.ipynb), [11](11_mcp.ipynb) | `deferred=[...]`, `mcp=...` | none by default |
 
 # %%
-import inspect
 import os
 import shutil
 import sys
 import tempfile
-import textwrap
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -55,6 +53,7 @@ from agentlab.draw.logview import log_and_view
 from agentlab.errors import AgentLabError, ContextOverflow
 from agentlab.loop import Called, Finished, Hooks, Steered
 from agentlab.messages import calls_of
+from agentlab.notebook import data, source
 from agentlab.pairing import problems
 from agentlab.permissions import Policy, Rule, matching
 from agentlab.project import open_agent, tidy
@@ -73,13 +72,8 @@ copies = count(1)
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # `python` is this one
 
 
-def fresh_copy(of="../data/repo"):
+def fresh_copy(of=data("repo")):
     return Path(shutil.copytree(of, Path(temporary.name) / f"copy{next(copies)}"))
-
-
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
 
 
 Markdown(f"```python\n{(fresh_copy() / 'leap.py').read_text()}```")
@@ -90,7 +84,7 @@ Markdown(f"```python\n{(fresh_copy() / 'leap.py').read_text()}```")
 # speaks.
 
 # %%
-source(coder, fold="Source: the model chooses its job, the rest is in <code>agentlab/check/agent.py</code>")
+source(coder, fold="Source")
 
 # %% [markdown]
 # ## Break it
@@ -111,7 +105,7 @@ WISHES = [
     "Which years had failed? Read the whole log of the first run.",
     "Put a note into CHANGES.md.",
 ]
-PRICES = PriceList.read("../data/prices.json").find("gpt-6.2-sol")  # as if it were this model
+PRICES = PriceList.read(data("prices.json")).find("gpt-6.2-sol")  # as if it were this model
 
 
 def new_agent(folder, simulator, window, **options):

@@ -23,20 +23,18 @@
 # what was wasted in it, could it be sent again? Who reads such a file carelessly gets wrong numbers, and no error.
 
 # %%
-import inspect
 import json
 import tempfile
-import textwrap
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from IPython.display import Markdown
 from ipywidgets import Dropdown
 
 from agentlab import auditcli, check, draw, transcripts
 from agentlab.audit import MECHANISMS, audit
 from agentlab.errors import ProviderRefused
+from agentlab.notebook import data, source
 from agentlab.pairing import problems, repair
 from agentlab.simulator import Simulator
 from agentlab.spill import OutputBudget
@@ -49,7 +47,7 @@ from agentlab.widgets import explore, stream
 # and licence): a call was rejected, two sub-agents explored a repository.
 
 # %%
-SAMPLES = Path("../data/sessions")
+SAMPLES = data("sessions")
 FILE = SAMPLES / "claude_code_2.1.4_interrupted_tool_use.jsonl"
 
 
@@ -156,17 +154,11 @@ for file in FILE, half:
     usages = [used.usage for used in each.usages]
     print(f"{told(usages)}; {len(each.history)} messages; lines not readable: {each.damaged}")
 
-
 # %% [markdown]
 # The half line costs itself and nothing else. The heart of it is this: a result may come late, and an id may come
 # again, so it goes to the newest call that still waits for it.
 
 # %%
-def source(thing, fold=None):
-    code = f"```python\n{textwrap.dedent(inspect.getsource(thing))}```"
-    return Markdown(f"<details><summary>{fold}</summary>\n\n{code}\n\n</details>" if fold else code)
-
-
 source(transcripts.builder.Builder.result, fold="Builder.result")
 
 # %% [markdown]
