@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PORT ?= 8888
+BOOK ?= en
 BIN := .venv/bin
 
 # Compiled modules are worth more than half of a notebook's start.
@@ -27,9 +28,9 @@ ready = $(call bare,scripts/environment.py $(1))
 help: ## list the targets (what plain `make` does)
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s  %s\n", $$1, $$2}' Makefile
 
-lab: ## open the chapters in JupyterLab; PORT=8889, NO_BROWSER=1, PYTHON=python3.12
+lab: ## open the chapters in JupyterLab; BOOK=zh, PORT=8889, NO_BROWSER=1, PYTHON=python3.12
 	$(call ready,lab)
-	@$(BIN)/python scripts/lab.py '$(PORT)' $(if $(NO_BROWSER),--no-browser)
+	@$(BIN)/python scripts/lab.py '$(PORT)' '$(BOOK)' $(if $(NO_BROWSER),--no-browser)
 
 test: ## every test, and every chapter against its saved outputs
 	$(call ready,test)

@@ -3,8 +3,10 @@
     python scripts/book.py build [names]    text -> notebook: run every cell in a fresh kernel, save the outputs
     python scripts/book.py check [names]    the two forms agree and the outputs are fit to be kept; writes nothing
     python scripts/book.py pull [names]     notebook -> text, after editing in JupyterLab
+    python scripts/book.py translate [names]    bring the translations' files into the order of the English cells
 
 A name is the beginning of a file's name ("03"); none means all. The same text gives the same bytes on every build.
+Building a chapter builds its editions in other languages, too (scripts/edition.py).
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts import edition  # noqa: E402
+
 CELL_SECONDS = 120  # a hang guard, not a measure
 CHAPTER = "[0-9][0-9]_*"
 TEXT_FORM = "py:percent"
@@ -158,7 +164,8 @@ def unfit(notebook: NotebookNode) -> list[str]:
 def run(notebook: NotebookNode, folder: Path) -> str | None:
     """Run every cell in a fresh kernel, in place, with `folder` as working directory. Returns what went wrong.
 
-    The kernel sees none of the AGENT_... and AGENTLAB_... variables: saved outputs are those of a new reader.
+    The kernel sees none of the AGENT_... and AGENTLAB_... variables: saved outputs are those of a new reader. The
+    folder says which language they are in.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("AGENT_", "AGENTLAB_"))}
     client = NotebookClient(
@@ -194,7 +201,65 @@ def build(folder: Path, name: str) -> list[str]:
         return problems
     notebook_path(folder, name).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     write_text(text_path(folder, name), notebook)
+    return [problem for language in editions(folder, name) for problem in build_edition(folder, language, name)]
+
+
+def editions(folder: Path, name: str) -> list[str]:
+    """The languages into which this chapter is translated."""
+    return [each for each in edition.languages(folder) if edition.text_path(folder, each, name).is_file()]
+
+
+def build_edition(folder: Path, language: str, name: str) -> list[str]:
+    """Write one chapter in another language from the English text and its translation, outputs and all."""
+    chapter = read_text(text_path(folder, name))
+    try:
+        known = edition.read(edition.text_path(folder, language, name))
+    except ValueError as error:
+        return [f"{language}: {error}"]
+    place = folder / language
+    place.mkdir(exist_ok=True)
+    notebook = edition.translated(chapter, known, language)
+    if trouble := run(notebook, place):
+        return [f"{language}: {trouble}"]
+    settle(notebook)
+    notebook.metadata = nbformat.from_dict(edition.METADATA)
+    if problems := unfit(notebook):
+        return [f"{language}: {problem}" for problem in problems]
+    notebook_path(place, name).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     return []
+
+
+def check_edition(folder: Path, language: str, name: str) -> list[str]:
+    """Problems of one chapter in another language as it is saved."""
+    chapter = read_text(text_path(folder, name))
+    try:
+        known = edition.read(edition.text_path(folder, language, name))
+    except ValueError as error:
+        return [f"{language}: {error}"]
+    problems = edition.trouble(chapter, known)
+    place = notebook_path(folder / language, name)
+    if not place.is_file():
+        return [f"{language}: {problem}" for problem in [*problems, f"there is no {language}/{name}.ipynb"]]
+    notebook = nbformat.read(place, as_version=4)
+    if essence(edition.translated(chapter, known, language)) != essence(notebook):
+        problems.append("the notebook is not what its text says: make book builds it")
+    return [f"{language}: {problem}" for problem in problems + unfit(notebook)]
+
+
+def translate(folder: Path, name: str) -> list[str]:
+    """Bring the translations of one chapter into the order of its cells; new cells get an empty part."""
+    if not text_path(folder, name).is_file():
+        return [f"there is no text/{name}.py to translate"]
+    chapter = read_text(text_path(folder, name))
+    problems = []
+    for language in edition.languages(folder) or ["zh"]:
+        path = edition.text_path(folder, language, name)
+        path.parent.mkdir(exist_ok=True)
+        try:
+            path.write_text(edition.renewed(chapter, edition.read(path)), encoding="utf-8")
+        except ValueError as error:
+            problems.append(f"{language}: {error}")
+    return problems
 
 
 def check(folder: Path, name: str) -> list[str]:
@@ -212,7 +277,8 @@ def check(folder: Path, name: str) -> list[str]:
         problems.append(
             f"the two forms differ from cell {drift} on: make book takes the text, book.py pull the notebook"
         )
-    return problems + unfit(notebook)
+    problems += unfit(notebook)
+    return problems + [found for each in editions(folder, name) for found in check_edition(folder, each, name)]
 
 
 def pull(folder: Path, name: str) -> list[str]:
@@ -224,12 +290,12 @@ def pull(folder: Path, name: str) -> list[str]:
     return []
 
 
-ACTIONS = {"build": build, "check": check, "pull": pull}
+ACTIONS = {"build": build, "check": check, "pull": pull, "translate": translate}
 
 
 def main(arguments: Sequence[str], folder: Path = ROOT / "notebooks") -> int:
     if not arguments or arguments[0] not in ACTIONS:
-        print("usage: book.py build|check|pull [names]", file=sys.stderr)
+        print("usage: book.py build|check|pull|translate [names]", file=sys.stderr)
         return 2
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel wins over one in the home folder
     action, wanted = arguments[0], arguments[1:]

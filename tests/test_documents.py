@@ -36,7 +36,15 @@ from agentlab.watchdog import LoopBudget
 from scripts import book, environment, lab
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "TROUBLESHOOTING.md", "CHANGELOG.md", "docs/GLOSSARY.md", "data/README.md"]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "TROUBLESHOOTING.md",
+    "CHANGELOG.md",
+    "docs/GLOSSARY.md",
+    "docs/GLOSSARY.zh.md",
+    "data/README.md",
+]
 CHAPTERS = book.names(ROOT / "notebooks")
 
 
@@ -186,6 +194,17 @@ def test_the_chapter_of_a_term_uses_it(term, name):
     assert " ".join(stems) in text or all(stem in text for stem in stems)
 
 
+def test_the_glossary_in_chinese_has_the_same_terms_and_one_sentence_each():
+    found = re.findall(
+        r"^\| (.+?) \| (.+?) \| ([^|]+) \| \[(\d\d)\]\(\.\./notebooks/zh/(\w+)\.ipynb\) \|$",
+        read("docs/GLOSSARY.zh.md"),
+        re.M,
+    )
+    assert [(term, number, name) for term, _, _, number, name in found] == [(t, n, name) for t, _, n, name in entries()]
+    for term, _, sentence, *_ in found:
+        assert re.fullmatch(r"[^。]*[\u4e00-\u9fff][^。]*。", sentence), f"{term}: {sentence}"
+
+
 # --- code
 
 
@@ -206,9 +225,14 @@ def test_the_code_in_troubleshooting_runs(code):
 @pytest.fixture
 def contributing():
     """The chapter and the exercise that CONTRIBUTING shows."""
-    started, exercise = blocks(read("CONTRIBUTING.md"))
-    assert started.startswith("# %%") and exercise.startswith('"""The exercise')
-    return started, exercise
+    started, exercise, words = blocks(read("CONTRIBUTING.md"))
+    assert started.startswith("# %%") and exercise.startswith('"""The exercise') and "say(" in words
+    return started, exercise, words
+
+
+def test_the_words_in_contributing_are_said(contributing, capsys):
+    exec(contributing[2], {})
+    assert capsys.readouterr().out == "3 of 9 cases pass\n"
 
 
 def test_the_chapter_to_start_from_builds_and_says_what_it_says_it_does(contributing, tmp_path, capsys, monkeypatch):
@@ -506,7 +530,7 @@ def test_binder_installs_what_make_lab_installs_from_the_lock():
 
 def test_binder_opens_the_first_chapter():
     url = json.loads(read(".binder/jupyter_lab_config.json"))["LabApp"]["default_url"]
-    assert url == f"/lab/tree/{lab.START}" and (ROOT / lab.START).is_file()
+    assert url == f"/lab/tree/{lab.start(lab.ENGLISH)}" and (ROOT / lab.start(lab.ENGLISH)).is_file()
 
 
 def test_binders_start_hands_over_with_its_settings(tmp_path):
