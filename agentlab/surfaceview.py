@@ -18,7 +18,6 @@ from typing import Any
 from agentlab.errors import AgentLabError
 from agentlab.journal import Journal, JournalError
 from agentlab.journalfile import seq_of
-from agentlab.language import say
 from agentlab.messages import Message
 from agentlab.replay import Event, Session, fault, replay
 
@@ -217,18 +216,15 @@ class Surface:
 
     def _repr_html_(self) -> str:
         from agentlab import draw
+        from agentlab.draw.words import count
 
         nodes = self.session.nodes
         fates = [
             "kept" if not self.source(seq) else "summarised" if message.get("origin") == "compaction" else "pruned"
             for seq, message in nodes
         ]
-        caption = say(
-            "{events} events, {nodes} nodes, {replaced} replacements",
-            events=len(self._events),
-            nodes=len(nodes),
-            replaced=len(nodes) - fates.count("kept"),
-        )
+        counted = (len(self._events), "event"), (len(nodes), "node"), (len(nodes) - fates.count("kept"), "replacement")
+        caption = ", ".join(count(number, noun) for number, noun in counted)
         return draw.strip([message for _, message in nodes], fates=fates, caption=caption)._repr_html_()
 
 

@@ -499,7 +499,7 @@ def test_a_chart_has_one_column_per_value_and_one_scale():
     heights = re.findall(r"height:([\d.]+)%", markup)
     assert heights == ["25", "50", "100", "25", "50"]
     assert "without: 3 values, at most 40 tokens, 40 tokens at the end" in markup
-    assert "┄ the window: 30 tokens" in markup
+    assert "the window: 30 tokens" in markup
     assert markup.count("linear-gradient") == 3  # across each row, and through the column of 40
     assert "transparent 74.2%,#4d4d4d 74.2%,#4d4d4d 75.8%" in markup
 

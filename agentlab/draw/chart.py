@@ -72,7 +72,9 @@ def chart(
     spoken = said
     if limit:
         words = f"{visible(limit[1], limit=60)}: {measure(limit[0], unit)}"
-        parts.append(element("div", f"┄ {words}", style=FAINT))
+        ruler = f"display:inline-block;width:16px;height:3px;background-color:{ALERT};print-color-adjust:exact"
+        mark = element("span", style=ruler)
+        parts.append(element("div", mark, f" {words}", style=f"{FAINT};display:flex;align-items:center;column-gap:6px"))
         spoken += f"; {words}"
     return frame(*parts, width=width, label=said, spoken=spoken)
 

@@ -19,16 +19,21 @@ from agentlab.errors import AgentLabError
 from agentlab.language import say
 
 REPR_LIMIT = 40
+ONE_COLUMN = 4
+"""More controls than this stand in two columns, so that the picture stays on the same screen."""
 
 
-def control(name: str, spec: Any) -> widgets.Widget:
-    """The control for one keyword of `explore`. Raises AgentLabError when it cannot be told from `spec`."""
+def control(name: str, spec: Any, *, label_chars: int = 0) -> widgets.Widget:
+    """The control for one keyword of `explore`; its label takes `label_chars` characters, so that tracks line up.
+
+    Raises AgentLabError when it cannot be told from `spec`.
+    """
     if isinstance(spec, widgets.Widget) and spec.has_trait("value"):
         return spec
     look = {
         "description": name,
         "tooltip": say("Drag it, or use the arrow keys."),
-        "style": {"description_width": "initial"},
+        "style": {"description_width": f"{max(label_chars, len(name)) + 1}ch"},
         "layout": {"width": "480px", "max_width": "100%"},
     }
     if isinstance(spec, bool):
@@ -40,7 +45,8 @@ def control(name: str, spec: Any) -> widgets.Widget:
         step = spec[2] if len(spec) == 3 else 1 if whole else (spec[1] - spec[0]) / 100
         if step > 0:
             kind = widgets.IntSlider if whole else widgets.FloatSlider
-            return kind(value=spec[0], min=spec[0], max=spec[1], step=step, **look)
+            shape = {"readout_format": ",d"} if whole else {}
+            return kind(value=spec[0], min=spec[0], max=spec[1], step=step, **shape, **look)
     if isinstance(spec, list) and spec:
         return widgets.SelectionSlider(options=spec, **look)
     raise AgentLabError(
@@ -68,6 +74,9 @@ class Explorer(widgets.VBox):  # type: ignore[misc]
         self._screen = widgets.HTML()
         super().__init__([*controls.values(), self._screen])
         self.add_class("agentlab-explore")
+        if len(controls) > ONE_COLUMN:
+            self.layout.flex_flow = "row wrap"
+            self._screen.layout.flex = "1 1 100%"
         for each in controls.values():
             each.observe(self._changed, "value")
         self._redraw()
@@ -151,4 +160,5 @@ def explore(view: Callable[..., Any], **sliders: Any) -> Explorer:
     a picture, a result that draws itself, or text. An error in the view during a drag is shown in place of the picture;
     from code it is raised.
     """
-    return Explorer(view, {name: control(name, spec) for name, spec in sliders.items()})
+    longest = max(map(len, sliders), default=0)
+    return Explorer(view, {name: control(name, spec, label_chars=longest) for name, spec in sliders.items()})

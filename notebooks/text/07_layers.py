@@ -232,16 +232,16 @@ for message in prepared.history:
 # %% [markdown]
 # ## Turn the knob
 #
-# All thresholds. Each strip shows what goes into a gate, and what becomes of it there; all have one scale. With
-# `refused`, the provider has said no: then it is a summary and the last `keep_groups` groups.
+# Each strip shows what goes into a gate, and what becomes of it there; all have one scale. With `refused`, the provider
+# has said no: then it is a summary and the last 5 groups.
 
 # %%
-def through(refused, per_result, per_batch, max_groups, head, tail, keep, max_bytes, keep_groups):
+def through(keep, max_groups, tail, per_result, max_bytes, refused):
     """The conversation in front of each gate, and behind the last."""
-    budget = OutputBudget(per_result, per_batch, preview=4_100, tail=2_000, unit="bytes", mode="both")
-    manager = new_manager(Thresholds(budget, max_groups, head, tail, keep, max_bytes, keep_groups))
+    budget = OutputBudget(per_result, 200_000, preview=4_100, tail=2_000, unit="bytes", mode="both")
+    manager = new_manager(Thresholds(budget, max_groups, 3, tail, keep, max_bytes))
     history = entered(manager)
-    snipped = snip(history, max_groups, head, tail)
+    snipped = snip(history, max_groups, 3, tail)
     prepare = manager.compact_on_prompt_too_long if refused else manager.prepare
     return [RAW, history, snipped, micro(snipped, keep), run_sync(prepare(history)).history]
 
@@ -257,14 +257,11 @@ def view(**numbers):
 
 
 DEFAULTS = {
-    "per_result": 30_000, "per_batch": 200_000, "max_groups": 50, "head": 3, "tail": 46, "keep": 3,
-    "max_bytes": 50_000, "keep_groups": 5, "refused": False,
+    "keep": 3, "max_groups": 50, "tail": 46, "per_result": 30_000, "max_bytes": 50_000, "refused": False,
 }  # fmt: skip
 knob = explore(
-    view,
-    per_result=(5_000, 40_000, 1_000), per_batch=(20_000, 200_000, 10_000), max_groups=(10, 70),
-    head=(0, 10), tail=(1, 60), keep=(0, 70), max_bytes=(5_000, 80_000, 1_000), keep_groups=(0, 20),
-    refused=False,
+    view, keep=(0, 60), max_groups=(10, 70), tail=(1, 60),
+    per_result=(10_000, 40_000, 5_000), max_bytes=(5_000, 80_000, 5_000), refused=False,
 )  # fmt: skip
 knob.set(**DEFAULTS)
 
@@ -272,11 +269,10 @@ knob.set(**DEFAULTS)
 SETTINGS = {
     "the defaults": {},
     "no spill": {"per_result": 40_000},
-    "spill by batch only": {"per_result": 40_000, "per_batch": 30_000},
     "no snip": {"max_groups": 70},
-    "no micro": {"keep": 70},
+    "no micro": {"keep": 60},
     "a limit of 10,000": {"max_bytes": 10_000},
-    "10 groups": {"max_groups": 10, "head": 1, "tail": 8},
+    "10 groups": {"max_groups": 10, "tail": 6},
     "refused": {"refused": True},
 }
 rows = []

@@ -178,8 +178,8 @@ def view(byte):
     tail = LOG[max(begun, byte - 300) : byte]
     return draw.html(
         draw.table(rows, head=("file", "bytes on the disk", "messages read", "lost by the accident")),
-        draw.strip(TALK[: len(fates)], fates=fates, scale=BYTES, caption="from the log"),
-        draw.bytes_view(tail) if tail else "The last line is whole.",
+        draw.strip(TALK[: len(fates)], fates=fates, scale=BYTES, caption="from the log") if fates else "",
+        draw.bytes_view(tail) if tail else "The last line is whole." if byte else "The file is empty.",
     )
 
 

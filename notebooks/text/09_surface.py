@@ -206,14 +206,17 @@ def pruned(threshold, head, tail):
 
 
 def view(threshold, head, tail):
-    surface, _ = pruned(threshold, head, tail)
+    try:
+        surface, _ = pruned(threshold, head, tail)
+    except AgentLabError as error:
+        return str(error)
     left = [len(message["content"]) for message in surface.history() if message["role"] == "tool"]
     seen = [f"{after} of {before}" for before, after in zip(matter(TALK), matter(surface.history()))]
     rows = zip(LOGS, map(len, LOGS.values()), left, seen)
     return draw.html(surface, draw.table(rows, head=("log", "characters", "left", "lines with a failure")))
 
 
-knob = explore(view, threshold=(500, 12_000, 500), head=(0, 8_000, 100), tail=(0, 8_000, 100))
+knob = explore(view, threshold=(1_000, 12_000, 500), head=(0, 8_000, 100), tail=(0, 4_000, 100))
 knob.set(threshold=6_000, head=4_000, tail=1_000)
 
 # %%
