@@ -21,6 +21,7 @@ define bare
 	"$$python" $(1)
 endef
 ready = $(call bare,scripts/environment.py $(1))
+nbval := --nbval --nbval-current-env --nbval-cell-timeout=120
 
 .PHONY: help lab test check bench soak book lock clean
 .NOTPARALLEL:
@@ -32,9 +33,9 @@ lab: ## open the chapters in JupyterLab; BOOK=zh, PORT=8889, NO_BROWSER=1, PYTHO
 	$(call ready,lab)
 	@$(BIN)/python scripts/lab.py '$(PORT)' '$(BOOK)' $(if $(NO_BROWSER),--no-browser)
 
-test: ## every test, and every chapter against its saved outputs
+test: ## every test, and every English chapter against its saved outputs
 	$(call ready,test)
-	@$(BIN)/python -m pytest -q -n3 --dist=loadfile --nbval --nbval-current-env --nbval-cell-timeout=120 tests $(wildcard notebooks/[0-9]*.ipynb)
+	@$(BIN)/python -m pytest -q -n3 --dist=loadfile $(nbval) tests $(wildcard notebooks/[0-9]*.ipynb notebooks/*/02*.ipynb)
 
 check: ## lint, format and types
 	$(call ready,test)
@@ -47,9 +48,10 @@ bench: ## the benchmarks' tables
 	@for script in $(or $(wildcard tests/bench/bench_*.py),$(error no benchmarks in tests/bench)); do \
 		echo "# $$script"; $(BIN)/python "$$script" || exit 1; done
 
-soak: ## the long tests that `make test` leaves out
+soak: ## the long tests that `make test` leaves out, and the chapters in other languages
 	$(call ready,test)
 	@$(BIN)/python -m pytest -q -m soak --hypothesis-profile=soak
+	@$(BIN)/python -m pytest -q -n3 --dist=loadfile $(nbval) $(wildcard notebooks/*/[0-9]*.ipynb)
 
 book: ## build notebooks/*.ipynb from notebooks/text, outputs and all; NAMES="00 03"
 	$(call ready,lab)

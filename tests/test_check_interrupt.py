@@ -400,7 +400,7 @@ WRONG_STEERING = [
     (as_the_system, "one call", "behind the results", "system: Be quick.", "Did a person say them?"),
     (backwards, "words said in two", "behind the results", "user: And be kind. | user: Be quick.", None),
     (only_the_last, "words said in two", "behind the results", "user: And be kind.", None),
-    (loses_words, "a reply without", "behind the results", "nothing", "have not reached me"),
+    (loses_words, "a reply without", "behind the results", "no message", "have not reached me"),
     (loses_results, "one call", "pairing.problems", "has no result", "400"),
     (always_a_message, "no words", "behind the results", "user: Go on.", None),
     (extends, "one call", "the input", "changed", None),

@@ -116,7 +116,7 @@ def a_text(history, max_groups, head, tail):
 @pytest.mark.parametrize(
     ("answer", "case", "says"),
     [
-        (by_messages, "51 groups", "refused by every provider"),
+        (by_messages, "51 groups", "refuses a result without its call"),
         (by_messages, "many messages, few groups", ""),
         (at_the_limit, "50 groups", "Only more than"),
         (never, "51 groups", "Only more than"),
@@ -326,7 +326,7 @@ def test_a_wrong_choice_fails_and_is_told_why(answer, case, says):
 def test_too_few_meet_the_provider_and_too_many_are_read_back():
     assert "maximum context length" in check.when_to_spill(each_alone).live.said
     more = check.when_to_spill(all_or_none).live
-    assert not more.passed and "I read 7 files back. 2 would have been enough" in more.said
+    assert not more.passed and "I read 7 files back. Of these reads, 2 would have been enough" in more.said
 
 
 def test_the_outputs_of_the_story_have_the_sizes_that_it_needs():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -28,8 +29,9 @@ def figures(cell) -> Counter[str]:
     shown = []
     for output in cell.get("outputs", []):
         data = output.get("data", {})
-        shown += [output.get("text", ""), output.get("evalue", ""), data.get("text/plain", "")]
-        shown.append(re.sub(r"<[^>]*>", " ", data.get("text/html", "")))
+        shown += [output.get("text", ""), output.get("evalue", "")]
+        html = unescape(re.sub(r"<[^>]*>", " ", data.get("text/html", "")))
+        shown.append(html or data.get("text/plain", ""))  # the text of a picture is its label, cut to one line
     return Counter(FIGURE.findall(" ".join(shown)))
 
 

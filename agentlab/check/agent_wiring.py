@@ -61,7 +61,9 @@ class Stage:
         self.log, self.files, self.kept = Surface(), 0, [ToolResult("", "", {}, "failed", "")]
         self.hooks = answer(self.shorten, Recorder(self.log))
         if not isinstance(self.hooks, Hooks):
-            raise TypeError(f"my_hooks returned {short(self.hooks)}: return Hooks(before_request=..., ...)")
+            raise TypeError(
+                say("my_hooks returned {value}: return Hooks(before_request=..., ...)", value=short(self.hooks))
+            )
 
     def shorten(self, results: Sequence[ToolResult]) -> list[ToolResult]:
         self.files += len(results)
@@ -127,7 +129,7 @@ CASES = (
     ),
     Case(
         say("each result is saved once"),
-        "files",
+        say("files written"),
         2,
         lambda stage: stage.files,
         say("`shorten` writes a file for each long result, every time that it is called. Call it once a batch."),
@@ -176,7 +178,7 @@ def _judge(case: Case, answer: Any) -> Finding:
         return None if got == case.expected else Difference(case.where, short(case.expected), short(got), case.why)
 
     return finding(
-        case, answer, run, fed=say("one step: words, a reply with two calls, two long results"), instead="hooks"
+        case, answer, run, fed=say("one step: words, a reply with two calls, two long results"), instead=say("hooks")
     )
 
 

@@ -163,7 +163,7 @@ def _judge(case: Case, answer: Any) -> Finding:
                 return Difference(say("request {number}: (missed, verdict)", number=number), repr(expected), short(got))
         return None
 
-    fed = say("ttl_s={ttl_s:g}; {all}", ttl_s=case.ttl_s, all=" | ".join(map(str, case.rows)))
+    fed = say("ttl_s={ttl_s:g}; {requests}", ttl_s=case.ttl_s, requests=" | ".join(map(str, case.rows)))
     return finding(
         case, answer, run, fed=fed, instead=say("a verdict on every request"), bonus=case.bonus, why=case.why
     )

@@ -190,9 +190,9 @@ def _judge(case: Case, answer: Any) -> Finding:
 def _told(request: dict[str, Any]) -> str:
     tools = [each["function"]["name"] for each in request.get("tools", [])]
     return say(
-        "tools {all}; {messages_count} messages",
-        all=", ".join(tools) or "none",
-        messages_count=len(request["messages"]),
+        "tools {tools}; {messages} messages",
+        tools=", ".join(tools) or say("none"),
+        messages=len(request["messages"]),
     )
 
 

@@ -142,7 +142,7 @@ def _judge(case: Case, answer: Any) -> Finding:
         return Difference(
             say("the session's cost"),
             expected,
-            say("USD {cost:.3f} at {got:.0%}: {cost2:.0%} more", cost=cost, got=got, cost2=cost / lowest - 1),
+            say("USD {cost:.3f} at {got:.0%}: {more:.0%} more", cost=cost, got=got, more=cost / lowest - 1),
         )
 
     fed = say(
@@ -299,7 +299,9 @@ def live(answer: Any) -> Live:
     close = stage.cost <= lowest * (1 + 2 * TOLERANCE)
     if not close:
         said += say(
-            " That is {cost:.0%} more, and up to {n:.0%} would do.", cost=stage.cost / lowest - 1, n=2 * TOLERANCE
+            " That is {more:.0%} more, and up to {allowed:.0%} would do.",
+            more=stage.cost / lowest - 1,
+            allowed=2 * TOLERANCE,
         )
     return Live(close, said, tuple(stage.turn.history))
 

@@ -108,19 +108,15 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    listed = ", ".join(map(_kind, case.history)) or say("no message")
-    fed = say(
-        "keep_recent={keep_recent}, max_anchor_chars={max_anchor_chars}: {listed}",
-        keep_recent=case.keep_recent,
-        max_anchor_chars=case.max_anchor_chars,
-        listed=listed,
-    )
+    listed = " ".join(map(_kind, case.history)) or say("no message")
+    fed = f"keep_recent={case.keep_recent}, max_anchor_chars={case.max_anchor_chars}: {listed}"
     return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a position"))
 
 
 def _kind(message: Message) -> str:
-    names = {"user": "person", "assistant": "call" if calls_of(message) else "answer", "tool": "result"}
-    return f"user by {message['origin']}" if message.get("origin") else names[message["role"]]
+    """Its letter, as in pictures, and the origin of what no person wrote."""
+    letters = {"user": "U", "assistant": "C" if calls_of(message) else "A", "tool": "R"}
+    return f"U({message['origin']})" if message.get("origin") else letters[message["role"]]
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
@@ -128,7 +124,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     cut = answer(given, case.keep_recent, case.max_anchor_chars)
     if given != list(case.history):
         return Difference(
-            say("the history"), say("as it was"), "changed", say("Only look: others still use this list.")
+            say("the history"), say("as it was"), say("changed"), say("Only look: others still use this list.")
         )
     if type(cut) is not int or not 0 <= cut <= len(given):
         return Difference(
@@ -144,7 +140,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
 
 
 def _message(history: Sequence[Message], cut: int) -> str:
-    return told(history[cut]) if cut < len(history) else "behind the last message"
+    return told(history[cut]) if cut < len(history) else say("behind the last message")
 
 
 def _reason(case: Case, history: Sequence[Message], cut: int) -> str:

@@ -103,7 +103,7 @@ def _ten(source: Callable[..., str], case: Case) -> Difference | None:
         return Difference(say("the tenth summary"), say("{old!r} in it, word for word", old=OLD), summary, case.why)
     if (found := summary.count("npm test")) > 1:
         why = say("The earlier summary went in more than once, so each round makes it longer. Once is enough.")
-        return Difference(say("npm test, in the tenth summary"), "once", say("{found} times", found=found), why)
+        return Difference(say("npm test, in the tenth summary"), say("once"), say("{found} times", found=found), why)
     return None
 
 
@@ -177,26 +177,23 @@ def judge(answer: Any) -> list[Finding]:
     return [_judge(case, answer) for case in CASES]
 
 
-class _NoText(Exception):
-    pass
-
-
 def _judge(case: Case, answer: Any) -> Finding:
     def source(previous: str | None, messages: list[Message]) -> str:
         given = copy.deepcopy(messages)
         out = answer(previous, given)
         if not isinstance(out, str):
-            raise _NoText(f"It returned {short(out)}, and the summariser reads text.")
+            raise AgentLabError(say("It returned {out}, and the summariser reads text.", out=short(out)))
         if given != messages:
-            raise _NoText("It changed the messages that it was given. Others still use them.")
+            raise AgentLabError(say("It changed the messages that it was given. Others still use them."))
         return out
 
     shown = " | ".join(told({**message, "content": text_of(message["content"])}) for message in case.messages)
-    fed = say("previous={x}; {shown}", x="None" if case.previous is None else "three lines", shown=shown)
+    earlier = None if case.previous is None else say("three lines")
+    fed = f"previous={earlier}; {shown}"
     return finding(case, answer, lambda: case.wrong(source, case), fed=fed, instead=say("a text"))
 
 
-STEPS = 8
+STEPS = 6
 COMMAND = "npm test -- --runInBand"
 SO_FAR = f"Decided: the tests are run one after the other, with {COMMAND}"
 TASK = f"Now port the {STEPS} files, and tell me at the end how to run the tests."
@@ -217,7 +214,7 @@ def _story(request: dict[str, Any]) -> Message | str:
 
 
 def turn(answer: Any) -> Turn:
-    """A task of eight steps in a session that has a summary already. Every third step the older messages go into the
+    """A task of six steps in a session that has a summary already. Every third step the older messages go into the
     next one, made from the answer's source."""
     return _start(answer, [])
 

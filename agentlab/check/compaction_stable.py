@@ -89,7 +89,7 @@ def judge(answer: Any) -> list[Finding]:
         )
     told = say("a summary, a tail of 9 messages, now={times}", times=TIMES[0])
     holds = finding(
-        Case(say("what one request holds"), (), ()), answer, lambda: _holds(answer), fed=told, instead="messages"
+        Case(say("what one request holds"), (), ()), answer, lambda: _holds(answer), fed=told, instead=say("messages")
     )
     return [holds, *(_judge(case, answer) for case in CASES)]
 
@@ -99,7 +99,10 @@ def _holds(answer: Any) -> Difference | None:
     view = answer(SUMMARY, tail, TIMES[0])
     if tail != TAIL[:9]:
         return Difference(
-            say("the tail"), say("as it was"), "changed", say("Build a new list: the history keeps these messages.")
+            say("the tail"),
+            say("as it was"),
+            say("changed"),
+            say("Build a new list: the history keeps these messages."),
         )
     if not isinstance(view, list) or not all(isinstance(message, dict) for message in view):
         return Difference(
@@ -134,7 +137,8 @@ def _holds(answer: Any) -> Difference | None:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    fed = "; ".join(f"{size} messages at {time}" for size, time in zip(case.sizes, case.times, strict=True))
+    pairs = zip(case.sizes, case.times, strict=True)
+    fed = "; ".join(say("{size} messages at {time}", size=size, time=time) for size, time in pairs)
 
     def run() -> Difference | None:
         cache, before = _cache(), 0
@@ -149,7 +153,7 @@ def _judge(case: Case, answer: Any) -> Finding:
             before = len(prompt)
         return None
 
-    return finding(case, answer, run, fed=fed, instead="messages")
+    return finding(case, answer, run, fed=fed, instead=say("messages"))
 
 
 STEPS = 5

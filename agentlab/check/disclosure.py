@@ -139,7 +139,10 @@ def _judge(case: Case, answer: Any) -> Finding:
                 return wrong
             if (direct, deferred, unmasked) != (DIRECT, DEFERRED, list(found)):
                 return Difference(
-                    say("what it was given"), "unchanged", "changed", say("The caller uses these lists again.")
+                    say("what it was given"),
+                    say("unchanged"),
+                    say("changed"),
+                    say("The caller uses these lists again."),
                 )
             arrays.append(list(array))
         breaks, due = array_history(arrays).breaks, array_history([[*DIRECT, *added] for added in case.added]).breaks
@@ -154,10 +157,10 @@ def _judge(case: Case, answer: Any) -> Finding:
         return found
     number = min(len(arrays), len(case.found) - 1)
     fed = say(
-        "{protocol!r}, request {number} of {found_count}, found {found}",
+        "{protocol!r}, request {number} of {all}, found {found}",
         protocol=case.protocol,
         number=number + 1,
-        found_count=len(case.found),
+        all=len(case.found),
         found=list(case.found[number]),
     )
     return Finding(case.name, False, False, fed, found.where, found.expected, found.got, found.why)
@@ -171,7 +174,9 @@ def _wrong(array: Any, added: Sequence[str]) -> Difference | None:
     expected = [tool["name"] for tool in DIRECT] + list(added)
     got = [tool["name"] for tool in array]
     if got != expected:
-        return Difference(say("the names in the array"), ", ".join(expected), short(", ".join(map(str, got)) or "none"))
+        return Difference(
+            say("the names in the array"), ", ".join(expected), short(", ".join(map(str, got)) or say("none"))
+        )
     by_name = {tool["name"]: tool for tool in [*DIRECT, *DEFERRED]}
     if changed := [tool for tool in array if tool != by_name[tool["name"]]]:
         return Difference(
@@ -262,11 +267,16 @@ def live(answer: Any) -> Live:
         breaks = array_history([request["tools"] for request in simulator.requests]).breaks
         size = len(jsonio.dumps(simulator.requests[-1]["tools"]))
         good = good and last == RIGHT and breaks == due
-        changes = {0: "never changed", 1: "changed once"}.get(breaks, f"changed {breaks} times")
-        needed = "" if breaks == due else f" ({due} is enough)"
-        said.append(f"{protocol}: {last} The array {changes}{needed}; {size:,} characters at the end.")
+        said.append(f"{protocol}: {last} {_changes(breaks, due)} {say('At the end: {size:,} characters.', size=size)}")
         history = history or tuple(running.history)
     return Live(good, "\n".join(said), history)
+
+
+def _changes(breaks: int, due: int) -> str:
+    """How often the array changed, and how often it had to."""
+    said = {0: say("The array never changed."), 1: say("The array changed once.")}
+    words = said.get(breaks) or say("The array changed {breaks} times.", breaks=breaks)
+    return words if breaks == due else words + " " + say("({due} is enough)", due=due)
 
 
 def solution(protocol: str, unmasked: list[str], *, direct: list[Any], deferred: list[Any]) -> list[Any]:

@@ -219,12 +219,7 @@ def _judge(case: Case, answer: Any) -> Finding:
         got = run_sync(answer(case.target, case.input, tools=bench.tools, policy=bench.policy(case.rules)))
         return _wrong(case, bench, got)
 
-    fed = say(
-        "name={target!r}, input={input!r}, rules={rules}",
-        target=case.target,
-        input=case.input,
-        rules=_rules(case.rules),
-    )
+    fed = f"name={case.target!r}, input={case.input!r}, rules={_rules(case.rules)}"
     return finding(case, answer, run, fed=fed, instead=say("{status!r} and a text", status=case.status), why=case.why)
 
 
@@ -232,7 +227,7 @@ def _wrong(case: Case, bench: Bench, got: Any) -> Difference | None:
     runs = case.status == "completed" or case.target == "broken"
     expected = [(case.target, case.input or {})] if runs else []
     if bench.ran != expected:
-        return Difference(say("what ran"), short(expected or "nothing"), short(bench.ran or "nothing"))
+        return Difference(say("what ran"), short(expected or say("nothing")), short(bench.ran or say("nothing")))
     if not (isinstance(got, tuple | list) and len(got) == 2 and all(isinstance(part, str) for part in got)):
         return Difference(say("what it returns"), say("two texts: a status, and words for the model"), short(got))
     status, text = got
@@ -242,7 +237,7 @@ def _wrong(case: Case, bench: Bench, got: Any) -> Difference | None:
         return Difference(say("what the person was asked"), _told(case.asked), _told(bench.asked))
     if not text.strip():
         return Difference(
-            say("the text"), say("words for the model"), "nothing", say("An empty result tells it nothing.")
+            say("the text"), say("words for the model"), say("nothing"), say("An empty result tells it nothing.")
         )
     if case.target == "broken" and "disk is full" not in text:
         return Difference(say("the text"), say("what the tool said: The disk is full."), short(text))
@@ -250,7 +245,7 @@ def _wrong(case: Case, bench: Bench, got: Any) -> Difference | None:
 
 
 def _told(names: Any) -> str:
-    return ", ".join(names) or "nothing"
+    return ", ".join(names) or say("nothing")
 
 
 def _rules(rules: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentlab import pairing
 from agentlab.check.compare import Difference, finding
-from agentlab.check.interrupt_cases import CASES, Case, told
+from agentlab.check.interrupt_cases import CASES, Case, fed, told
 from agentlab.check.interrupt_solution import repair as solution
 from agentlab.check.report import Exercise, Finding, Live, blame, short
 from agentlab.check.stream import FILES, TOTAL
@@ -44,9 +44,9 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    fed = " | ".join(map(told, case.history))
+    given = fed(case.history)
     return finding(
-        case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), bonus=case.bonus, why=case.why
+        case, answer, lambda: _wrong(case, answer), fed=given, instead=say("a history"), bonus=case.bonus, why=case.why
     )
 
 
@@ -60,7 +60,7 @@ def _wrong(case: Case, answer: Callable[[list[Message]], Any]) -> Difference | N
         return Difference(say("what it returns"), say("a list of messages"), short(after), why)
     if given != before:
         why = say("Change nothing that was passed in: the log stays as it was. Build a new list, and new dicts.")
-        return Difference(say("the input"), say("as it was"), "changed", why)
+        return Difference(say("the input"), say("as it was"), say("changed"), why)
     if found := pairing.problems(after):
         return Difference("pairing.problems", "[]", found[0].sentence)
     if case.whole and after != before:
@@ -80,7 +80,7 @@ def _first_change(one: list[Message], other: Any) -> str:
     if not isinstance(other, list):
         return short(other)
     pairs = enumerate(zip_longest(one, other))
-    return next(f"messages[{index}]: {short(new or 'gone')}" for index, (old, new) in pairs if old != new)
+    return next(f"messages[{index}]: {short(new or say('gone'))}" for index, (old, new) in pairs if old != new)
 
 
 def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | None:
@@ -93,7 +93,7 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
     asked = [each for message in before for each in calls_of(message)]
     kept = [each for message in after for each in calls_of(message)]
     if [each["id"] for each in asked] != [each["id"] for each in kept]:
-        ids = ", ".join(str(each["id"]) for each in kept) or "none"
+        ids = ", ".join(str(each["id"]) for each in kept) or say("none")
         return Difference(say("the calls"), ", ".join(each["id"] for each in asked), ids)
     right = pairing.repair(before).history
     wanted = [each["function"]["arguments"] for message in right for each in calls_of(message)]
@@ -110,7 +110,7 @@ def _lost(before: Sequence[Message], after: Sequence[Message]) -> Difference | N
             return Difference(where, say("a note that it did not run"), short(got["content"]))
     for text in sorted(real):
         if not any(text in str(message.get("content")) for message in after):
-            return Difference(say("what a tool found out"), text, "gone")
+            return Difference(say("what a tool found out"), text, say("gone"))
     return None
 
 
@@ -185,7 +185,9 @@ def run_live(running: Turn, sent: list[list[Message]], answer: Any, *, right: st
     if running.reason == "done" and said == right:
         return Live(True, said, history)
     return Live(
-        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+        False,
+        say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or say("no text")),
+        history,
     )
 
 

@@ -119,3 +119,11 @@ def told(message: Message) -> str:
         return f"result {message['tool_call_id']}: {message['content']}"
     calls = [f"{each['id']}({each['function']['arguments']})" for each in calls_of(message)]
     return " ".join(filter(None, [f"{message['role']}:", message["content"], *calls]))
+
+
+def fed(history: Sequence[Message]) -> str:
+    """A history in a few words; of the arguments of its calls, only those that are cut short."""
+    text = " | ".join(map(told, history))
+    for whole in (A, B):
+        text = text.replace(f"({whole['function']['arguments']})", "()")
+    return text

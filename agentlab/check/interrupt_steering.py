@@ -14,7 +14,7 @@ from typing import Any
 from agentlab import pairing
 from agentlab.check.compare import Difference, finding
 from agentlab.check.interrupt import files, run_live
-from agentlab.check.interrupt_cases import FAILED, GO, READ, A, B, told
+from agentlab.check.interrupt_cases import FAILED, GO, READ, A, B, fed, told
 from agentlab.check.interrupt_solution import steering as solution
 from agentlab.check.report import Exercise, Finding, Live, short
 from agentlab.check.stream import FILES
@@ -56,7 +56,7 @@ CASES = (
         say("words said in two pieces keep their order"),
         (GO, assistant("", A)),
         (FAILED,),
-        (say("Be quick."), say("And be kind.")),
+        ("Be quick.", "And be kind."),
     ),
     Case(say("a reply without a call"), (GO, assistant("One test fails.")), (), WORDS),
     Case(say("no words"), (GO, assistant("", A, B)), (FAILED, READ), ()),
@@ -73,9 +73,9 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    words = say("words: {all}", all=", ".join(case.words) or "none")
-    fed = " | ".join([*map(told, case.history), *map(told, case.results), words])
-    return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"))
+    words = say("words: {all}", all=", ".join(case.words) or say("none"))
+    given = f"{fed([*case.history, *case.results])} | {words}"
+    return finding(case, answer, lambda: _wrong(case, answer), fed=given, instead=say("a history"))
 
 
 def _wrong(case: Case, answer: Any) -> Difference | None:
@@ -87,21 +87,20 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
         return Difference(say("what it returns"), say("a list of messages"), short(after), why)
     if given != inputs:
         return Difference(
-            say("the input"), say("as it was"), "changed", say("Build a new list, and change nothing that came in.")
+            say("the input"),
+            say("as it was"),
+            say("changed"),
+            say("Build a new list, and change nothing that came in."),
         )
     if found := pairing.problems(after):
         why = say("Between a call and its results no other role may stand, and every call needs its result.")
         return Difference("pairing.problems", "[]", found[0].sentence, why)
     if after[: len(history)] != history:
         why = say(
-            "The model has seen and answered these messages. Changed now, it looks as if it had ignored your words,"
+            "The model has seen and answered these messages. Changed now, it looks as if it had ignored your words, "
+            "and the prompt cache is lost."
         )
-        return Difference(
-            say("the first messages"),
-            say("as they were sent"),
-            "changed",
-            say("{why} and the prompt cache is lost.", why=why),
-        )
+        return Difference(say("the first messages"), say("as they were sent"), say("changed"), why)
     behind = after[len(history) + len(results) :]
     if after[len(history) :][: len(results)] != results:
         why = say("Results stay as the tools gave them, in their order: a person's words are not a tool's output.")
@@ -113,12 +112,12 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
         why = say(
             "A person wrote these words: they go in as user messages, all of them, word for word and in their order."
         )
-        return Difference(say("behind the results"), " | ".join(words) or "nothing", _texts(behind), why)
+        return Difference(say("behind the results"), " | ".join(words) or say("no message"), _texts(behind), why)
     return None
 
 
 def _texts(messages: Sequence[Message]) -> str:
-    return " | ".join(f"{message.get('role')}: {message.get('content')}" for message in messages) or "nothing"
+    return " | ".join(f"{message.get('role')}: {message.get('content')}" for message in messages) or say("no message")
 
 
 ONLY_PEARS = "Only the pears, please."

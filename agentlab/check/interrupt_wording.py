@@ -142,8 +142,8 @@ def live(answer: Any) -> Live:
     """Send the text. Any text is accepted, a false one too: that is the point."""
     sent: list[list[Message]] = []
     came = run_live(_turn(answer, sent), sent, answer, right=READ + answer)
-    more = "\n(The provider takes any words here. Nobody but you makes sure that they are true.)"
-    return Live(came.passed, came.said + more, came.history) if came.passed else came
+    more = say("(The provider takes any words here. Nobody but you makes sure that they are true.)")
+    return Live(came.passed, f"{came.said}\n{more}", came.history) if came.passed else came
 
 
 SHOWN = (INTERRUPT_NOTE, "调用开始之前，用户中断了本轮：该工具没有运行。这不是错误，需要时可以再次调用。")

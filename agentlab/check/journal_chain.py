@@ -116,7 +116,7 @@ def _judge(case: Case, answer: Any) -> Finding:
     found = finding(case, answer, run, fed="", instead="messages", why=case.why)
     if found.passed:
         return found
-    which = f"without line{'s' * (len(lost) > 1)} {' and '.join(map(str, lost))}: " if lost else ""
+    which = say("without line {lost}: ", lost=", ".join(map(str, lost))) if lost else ""
     return replace(found, fed=which + ", ".join(map(_kind, _left(lost))))
 
 

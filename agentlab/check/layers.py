@@ -56,7 +56,7 @@ GO, MORE = user("Port a.py to v2."), user("And leave the comments as they are, p
 NUDGE = {**user("You have read this file often."), "origin": "watchdog"}
 TALK = [user("What is this?"), assistant("A parser."), user("Thanks."), assistant("You are welcome.")]
 
-_PAIR = say("A result without its call is refused by every provider, and so is a call without its results.")
+_PAIR = say("A provider refuses a result without its call, and a call without its results.")
 _GROUPS = say("Count groups, not messages: a call with all its results is one.")
 _LIMIT = say("Only more than `max_groups` groups are too many.")
 
@@ -99,12 +99,7 @@ def judge(answer: Any) -> list[Finding]:
 
 def _judge(case: Case, answer: Any) -> Finding:
     limit, head, tail = case.limits
-    count = say(
-        "{groups_count} groups in {history_count} messages",
-        groups_count=len(groups(case.history)),
-        history_count=len(case.history),
-    )
-    fed = say("{count}, max_groups={limit}, head={head}, tail={tail}", count=count, limit=limit, head=head, tail=tail)
+    fed = f"{_count(case.history)}, max_groups={limit}, head={head}, tail={tail}"
     return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), why=case.why)
 
 
@@ -114,7 +109,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     out = answer(given, *case.limits)
     if given != history:
         return Difference(
-            say("the history"), say("as it was"), "changed", say("The history is the record: build a new list.")
+            say("the history"), say("as it was"), say("changed"), say("The history is the record: build a new list.")
         )
     if not isinstance(out, list) or not all(isinstance(message, dict) for message in out):
         return Difference(
@@ -123,12 +118,9 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     if problems := pairing.problems(out):
         return Difference(say("the messages"), say("every call with its results"), short(str(problems[0])), _PAIR)
     if not case.gone:
-        same = None if out == history else _count(out)
-        return (
-            Difference(say("the messages"), say("all {history_count}", history_count=len(history)), same, case.why)
-            if same
-            else None
-        )
+        if out == history:
+            return None
+        return Difference(say("the messages"), say("all {count}", count=len(history)), _count(out), case.why)
     cut, (_, head, tail) = groups(history), case.limits
     front, back = history[: cut[head].start], history[cut[-tail].start :]
     if out[: len(front)] != front or out[len(out) - len(back) :] != back or len(out) <= len(front) + len(back):
@@ -138,7 +130,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
 
 
 def _count(out: Sequence[Message]) -> str:
-    return say("{groups_count} groups in {out_count} messages", groups_count=len(groups(out)), out_count=len(out))
+    return say("{groups} groups in {messages} messages", groups=len(groups(out)), messages=len(out))
 
 
 def _in_marker(case: Case, between: Sequence[Message]) -> Difference | None:
@@ -147,7 +139,7 @@ def _in_marker(case: Case, between: Sequence[Message]) -> Difference | None:
     where = say("between the two ends")
     if len(between) != 1:
         why = say("One line stands for all that is left out. {why}", why=case.why or _GROUPS)
-        return Difference(where, say("one message"), say("{between_count} messages", between_count=len(between)), why)
+        return Difference(where, say("one message"), say("{count} messages", count=len(between)), why)
     if marker.get("role") != "user" or not marker.get("origin"):
         why = say(
             "A system message stands only first, and without an `origin` the program takes it for the person's words."
@@ -156,7 +148,7 @@ def _in_marker(case: Case, between: Sequence[Message]) -> Difference | None:
     text = text_of(marker.get("content"))
     if case.words and case.words not in text:
         why = say(
-            "That is what the person wants, and it stands nowhere else in the request. Who has an `origin` is nobody."
+            "That is what the person wants, and it stands nowhere else. A message with an `origin` is no person's."
         )
         return Difference(say("the marker"), say("the words {words!r}", words=case.words), short(text), why)
     if str(case.gone) not in re.findall(r"\d+", text):

@@ -104,9 +104,9 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    kinds = {"tool": "result", "user": "person"}
-    told = ", ".join("call" if m.get("tool_calls") else kinds.get(m["role"], "answer") for m in case.history)
-    fed = say("keep={keep}: {told}", keep=case.keep, told=told)
+    kinds = {"tool": say("result"), "user": say("person")}
+    told = [say("call") if m.get("tool_calls") else kinds.get(m["role"], say("answer")) for m in case.history]
+    fed = f"keep={case.keep}: {', '.join(told)}"
     return finding(case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a history"), why=case.why)
 
 
@@ -116,18 +116,15 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     out = answer(given, case.keep)
     if given != history:
         return Difference(
-            say("the history"), say("as it was"), "changed", say("The history is the record: build new messages.")
+            say("the history"), say("as it was"), say("changed"), say("The history is the record: build new messages.")
         )
     if not isinstance(out, list) or not all(isinstance(message, dict) for message in out):
         return Difference(
             say("what it returns"), say("a list of messages"), short(out), say("It is the next request's history.")
         )
     if len(out) != len(history) or pairing.problems(out):
-        got = say(
-            "{out_count} messages, {problems_count} pairing problems",
-            out_count=len(out),
-            problems_count=len(pairing.problems(out)),
-        )
+        problems = len(pairing.problems(out))
+        got = say("{count} messages, {problems} pairing problems", count=len(out), problems=problems)
         return Difference(say("the messages"), f"{len(history)}", got, _PAIR)
     for at, (message, after) in enumerate(zip(history, out, strict=True)):
         if at in case.noted:
@@ -151,14 +148,12 @@ def _in_note(case: Case, at: int, message: Message, after: Message) -> Differenc
     if {key: value for key, value in after.items() if key != "content"} != rest:
         return Difference(
             f"messages[{at}]",
-            say("the same keys: {rest}", rest=short(rest)),
+            say("the same keys: {keys}", keys=short(rest)),
             short(after),
             say("Replace the content only."),
         )
     if LONG in text or len(text) > 250:
-        return Difference(
-            f"messages[{at}]", say("a short note"), say("{text_count} characters", text_count=len(text)), case.why
-        )
+        return Difference(f"messages[{at}]", say("a short note"), say("{count} characters", count=len(text)), case.why)
     if message.get("output_path") and POINTER not in text:
         return Difference(f"messages[{at}]", say("the line {pointer}", pointer=POINTER), short(text), _POINTER)
     if not text.strip():

@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from agentlab.check.compare import Difference, finding
@@ -75,7 +76,10 @@ CASES = (
     _case(say("200,000 bytes together"), [29_000] * 6 + [26_000], [], _EXACT),
     _case(say("200,001 bytes together"), [25_000] * 4 + [29_000, 24_000, 24_001, 23_000], [4], _FIRST),
     _case(
-        "ties", [26_000] * 8, [0], say("The first in call order, so that the same batch always gives the same bytes.")
+        say("ties"),
+        [26_000] * 8,
+        [0],
+        say("The first in call order, so that the same batch always gives the same bytes."),
     ),
     _case(
         say("a large one makes room"),
@@ -108,8 +112,9 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    sizes = ", ".join(f"{len(text.encode()):,}" for text in case.texts) or "nothing"
-    fed = say("outputs of {sizes} bytes; per_result=30,000, per_batch=200,000, left=4,300", sizes=sizes)
+    runs = [(size, len(list(run))) for size, run in groupby(len(text.encode()) for text in case.texts)]
+    told = ", ".join(f"{count} x {size:,}" if count > 1 else f"{size:,}" for size, count in runs)
+    fed = say("outputs of {sizes} bytes", sizes=told) if told else say("no outputs")
     return finding(
         case, answer, lambda: _wrong(case, answer), fed=fed, instead=say("a list of positions"), why=case.why
     )
@@ -120,7 +125,10 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     found = _positions(answer(given, **LIMITS), len(given))
     if given != case.texts:
         return Difference(
-            say("the outputs"), say("as they were"), "changed", say("Only look: what is saved is made from this list.")
+            say("the outputs"),
+            say("as they were"),
+            say("changed"),
+            say("Only look: what is saved is made from this list."),
         )
     if found is None:
         why = say("Positions start at 0.")
@@ -138,7 +146,7 @@ def _positions(value: Any, count: int) -> set[int] | None:
 
 
 def _told(positions: Any) -> str:
-    return ", ".join(map(str, sorted(positions))) or "none"
+    return ", ".join(map(str, sorted(positions))) or say("none")
 
 
 SIZES = (900, 2_000, 1_600, 3_100, 2_400, 1_200, 2_800)
@@ -216,7 +224,8 @@ def live(answer: Any) -> Live:
     sent: list[list[Message]] = []
     ended = run_live(_start(answer, sent), sent, answer, right=RIGHT)
     if not ended.passed and "all others are fine" in ended.said:
-        return replace(ended, said=f"{ended.said} {READS} would have been enough.")
+        said = say("{said} Of these reads, {reads} would have been enough.", said=ended.said, reads=READS)
+        return replace(ended, said=said)
     return ended
 
 

@@ -19,7 +19,6 @@ from typing import Any
 from agentlab import jsonio
 from agentlab.check.compare import Difference
 from agentlab.check.report import Exercise, Finding, Live, blame, short
-from agentlab.draw.base import count
 from agentlab.errors import AgentLabError, ToolError
 from agentlab.language import say
 from agentlab.loop import Hooks, Turn, run_turn
@@ -86,12 +85,10 @@ def _listed(case: Case, text: str, failed: bool) -> Difference | None:
             return Difference(name, say("in a line of its own"), text, say("The model can only use what it can see."))
         places[name] = place
         rest = _without(lines[place], name)
-        kind = "folder" if _FOLDER.search(rest) else "file"
-        if (kind == "folder") is not (size is None):
+        if (_FOLDER.search(rest) is None) is (size is None):
             why = say("A folder cannot be read, and a file cannot be listed. Mark folders, with a / or the word.")
-            return Difference(
-                say("the type of {name}", name=name), "folder" if size is None else "file", lines[place], why
-            )
+            kind = say("folder") if size is None else say("file")
+            return Difference(say("the type of {name}", name=name), kind, lines[place], why)
         if size is not None and size not in _numbers(rest):
             why = say(
                 "With its size in bytes the model can tell a file that it may read whole from one that it may not."
@@ -115,7 +112,10 @@ def _counted(case: Case, text: str, failed: bool) -> Difference | None:
         if names and len(names) not in _numbers(other):
             why = say("A count shows the model, and you, that the list is whole.")
             return Difference(
-                say("the counts"), f"{len(names)} {kind}", other or say("no line beside the entries"), why
+                say("the counts"),
+                say("{n} {kind}", n=len(names), kind=kind),
+                other or say("no line beside the entries"),
+                why,
             )
     return None
 
@@ -129,7 +129,7 @@ def _entries(case: Case) -> Tree:
 
 def _kinds(inside: Tree) -> dict[str, list[str]]:
     folders = [name for name, size in inside.items() if size is None]
-    return {"folders": folders, "files": [name for name in inside if name not in folders]}
+    return {say("folders"): folders, say("files"): [name for name in inside if name not in folders]}
 
 
 def _name(name: str) -> re.Pattern[str]:
@@ -172,7 +172,7 @@ def _refused(*steps: str) -> Callable[[Case, str, bool], Difference | None]:
             )
         if not any(_has(text, step) for step in steps):
             why = say("A message without a next step makes the model try the same thing again.")
-            return Difference(say("the next step"), say("a word about {all}", all=" or ".join(steps)), text, why)
+            return Difference(say("the next step"), say("a word about {all}", all=" / ".join(steps)), text, why)
         return None
 
     return wrong
@@ -247,8 +247,10 @@ def _hidden(text: str, root: Path) -> str:
 
 
 def _told(tree: Tree) -> str:
-    shown = [f"{name}/" if size is None else f"{name} ({count(size, 'byte')})" for name, size in tree.items()]
-    return ", ".join(shown)
+    return ", ".join(
+        f"{name}/" if size is None else say("{name} ({size:,} bytes)", name=name, size=size)
+        for name, size in tree.items()
+    )
 
 
 FRUIT: Tree = {"fruit": None, "fruit/apples.txt": 170, "fruit/pears.txt": 2_500, "fruit/plums.txt": 42, "README.md": 9}
@@ -315,7 +317,9 @@ def live(answer: Any) -> Live:
     if running.reason == "done" and said == RIGHT:
         return Live(True, said, history)
     return Live(
-        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+        False,
+        say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or say("no text")),
+        history,
     )
 
 

@@ -205,7 +205,7 @@ def _told(chunks: Iterable[bytes]) -> str:
 
 
 def _told_messages(messages: Iterable[Any]) -> str:
-    return ", ".join(short(message)[:110] for message in messages) or "nothing"
+    return ", ".join(short(message)[:110] for message in messages) or say("nothing")
 
 
 def turn(answer: Any) -> Turn:

@@ -39,6 +39,9 @@ HINTS = (
     ),
 )
 
+SHOWN = 7
+"""So many records of a failed case are shown."""
+
 Record = Any
 """A line of a session file: nearly always a dict."""
 
@@ -186,7 +189,7 @@ def _judge(case: Case, answer: Any) -> Finding:
         records = copy.deepcopy(list(case.records))
         got = answer(records)
         if records != list(case.records):
-            return Difference(say("the records"), "unchanged", "changed", say("Others still read this list."))
+            return Difference(say("the records"), say("unchanged"), say("changed"), say("Others still read this list."))
         right = [case.records[at]["message"]["usage"] for at in case.right]
         if not isinstance(got, list | tuple) or not all(isinstance(usage, dict) for usage in got):
             return Difference(
@@ -194,9 +197,9 @@ def _judge(case: Case, answer: Any) -> Finding:
             )
         if _counted(got) == _counted(right):
             return None
-        return Difference(say("the usages that count"), told(right), told(got))
+        return Difference(say("the usages that count"), _shown(right), _shown(got))
 
-    fed = " | ".join(map(_line, case.records))
+    fed = " | ".join([*map(_line, case.records[:SHOWN]), *["…"] * (len(case.records) > SHOWN)])
     return finding(case, answer, run, fed=fed, instead=say("a list of usages"), bonus=case.bonus, why=case.why)
 
 
@@ -204,8 +207,19 @@ def _counted(usages: Sequence[Any]) -> Counter[str]:
     return Counter(jsonio.dumps(usage, sort_keys=True) for usage in usages)
 
 
+def _shown(usages: Sequence[Any]) -> str:
+    """What a list of usages comes to, for the reader."""
+    summed = total(map(read_usage, usages))
+    return say(
+        "requests: {n}, tokens in: {prompt:,}, tokens out: {output:,}",
+        n=len(usages),
+        prompt=summed.prompt,
+        output=summed.output,
+    )
+
+
 def told(usages: Sequence[Any]) -> str:
-    """What a list of usages comes to, in one line."""
+    """The same for the model, in one line."""
     summed = total(map(read_usage, usages))
     requests = f"{len(usages)} request{'' if len(usages) == 1 else 's'}"
     return f"{requests}, {summed.prompt:,} tokens in and {summed.output:,} out"
@@ -219,8 +233,12 @@ def _line(record: Record) -> str:
     if "model" not in message:
         return str(record["type"])
     usage = message["usage"]
-    counts = "no usage" if usage is None else f"in {read_usage(usage).prompt:,} out {usage['output_tokens']:,}"
-    return f"{message.get('id', 'no id')}: {counts}"
+    id = message.get("id", say("no id"))
+    if usage is None:
+        return say("{id}: no usage", id=id)
+    return say(
+        "{id}: in {prompt:,} out {output:,}", id=id, prompt=read_usage(usage).prompt, output=usage["output_tokens"]
+    )
 
 
 FILES = {"apples.txt": "12", "pears.txt": "30"}

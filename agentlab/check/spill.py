@@ -72,20 +72,22 @@ def _fits(text: str, cap: int, mode: str, out: str) -> Difference | None:
     why = say(
         "A cap that is only nearly kept is none: ten of these together overflow the window. Your own line counts."
     )
-    return Difference(say("its length"), say("at most {cap} characters", cap=cap), f"{len(out)}: {short(out)}", why)
+    return Difference(
+        say("its length"), say("at most {cap} characters", cap=cap), say("{size} characters", size=len(out)), why
+    )
 
 
 def _ends(text: str, cap: int, mode: str, out: str) -> Difference | None:
     front, back = _shown(text, out)
     if not front or not back:
-        missing, where = ("start", text[:12]) if not front else ("end", text[-12:])
-        why = say("The start says what this is, the end how it came out. Of a long text, show some of both.")
-        return Difference(
-            say("the {missing} of the text", missing=missing), say("{where} in its place", where=where), out, why
+        missing, where = (
+            (say("the start of the text"), text[:12]) if not front else (say("the end of the text"), text[-12:])
         )
+        why = say("The start says what this is, the end how it came out. Of a long text, show some of both.")
+        return Difference(missing, say("{where} in its place", where=where), out, why)
     large, small = (back, front) if mode == "tail" else (front, back)
     if large <= small:
-        wanted = say("more of the {x}", x="end" if mode == "tail" else "start")
+        wanted = say("more of the end") if mode == "tail" else say("more of the start")
         why = say("mode names the end that matters: the other one gets a small part.")
         return Difference(
             say("how much of each end"),
@@ -103,7 +105,7 @@ def _counted(text: str, cap: int, mode: str, out: str) -> Difference | None:
     if left_out in numbers:
         return None
     why = say("The model decides by this number whether the rest is worth reading, and where. A wrong one misleads it.")
-    got = say("{all} in {out}", all=", ".join(map(str, numbers)) or "no number", out=short(out))
+    got = say("{numbers} in {out}", numbers=", ".join(map(str, numbers)) or say("no number"), out=short(out))
     return Difference(say("the number that is left out"), str(left_out), got, why)
 
 
@@ -157,7 +159,13 @@ def _judge(case: Case, answer: Any) -> Finding:
         return None
 
     found = finding(case, answer, run, fed="", instead=say("a text"))
-    return found if found.passed else replace(found, fed=f"{case.length:,} letters, cap={cap}, mode={case.mode!r}")
+    return (
+        found
+        if found.passed
+        else replace(
+            found, fed=say("{size:,} letters, cap={cap}, mode={mode!r}", size=case.length, cap=cap, mode=case.mode)
+        )
+    )
 
 
 SHOWN_CHARS = 400

@@ -154,7 +154,9 @@ def _judge(case: Case, answer: Any) -> Finding:
         files, alive = list(case.files), copy.deepcopy(list(case.alive))
         found = _names(answer(files, alive))
         if (files, alive) != (list(case.files), list(case.alive)):
-            return Difference(say("what it was given"), "unchanged", "changed", say("Others still use these lists."))
+            return Difference(
+                say("what it was given"), say("unchanged"), say("changed"), say("Others still use these lists.")
+            )
         if found is None:
             return Difference(
                 say("what it returns"), say("a list or a set of names"), say("something else"), say("Return names.")
@@ -175,7 +177,7 @@ def _judge(case: Case, answer: Any) -> Finding:
             )
         return None
 
-    fed = say("files={files}, alive={dumps}", files=list(case.files), dumps=jsonio.dumps(list(case.alive)))
+    fed = say("files={files}, alive={alive}", files=list(case.files), alive=jsonio.dumps(list(case.alive)))
     return finding(case, answer, run, fed=fed, instead=say("a list of names"))
 
 
@@ -187,7 +189,7 @@ def _names(value: Any) -> set[str] | None:
 
 
 def _told(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    return ", ".join(sorted(names)) or say("none")
 
 
 ROWS = "\n".join(f"row {n}: price={n * 7 % 1_000}" for n in range(2_000))
@@ -257,17 +259,12 @@ def live(answer: Any) -> Live:
     if garbage not in gone:
         return Live(
             False,
-            say("{said} But a file that nobody needs is still there: {garbage}", said=said, garbage=garbage),
+            said + " " + say("But a file that nobody needs is still there: {garbage}", garbage=garbage),
             tuple(running.history),
         )
     return Live(
         True,
-        say(
-            "{said} {gone_count} of {files_count} files were deleted.",
-            said=said,
-            gone_count=len(gone & set(files)),
-            files_count=len(files),
-        ),
+        said + " " + say("{gone} of {all} files were deleted.", gone=len(gone & set(files)), all=len(files)),
         tuple(running.history),
     )
 

@@ -135,7 +135,9 @@ def live(answer: Any) -> Live:
     if running.reason == "done" and said == TOTAL:
         return Live(True, said, history)
     return Live(
-        False, say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or "no text"), history
+        False,
+        say("The turn ended ({reason}) with: {said}", reason=running.reason, said=said or say("no text")),
+        history,
     )
 
 

@@ -75,7 +75,7 @@ def second(case: Case, answer: Any) -> Difference | None:
     """The message of another assembler, which was fed nothing. What the first one raises is for other cases."""
     with suppress(Exception):
         fed(case, answer)
-    found = difference(case.message, answer().message(), "the second one's message()")
+    found = difference(case.message, answer().message(), say("the second one's message()"))
     return found and found._replace(why=case.why)
 
 
@@ -87,7 +87,7 @@ def halfway(case: Case, answer: Any) -> Difference | None:
     half = assistant(case.message["content"], *copy.deepcopy([LS, READ]))
     for call_so_far, arguments in zip(half["tool_calls"], ('{"comm', '{"path":'), strict=True):
         call_so_far["function"]["arguments"] = arguments
-    if found := difference(half, assembler.message(), "after 6 events, message()"):
+    if found := difference(half, assembler.message(), say("after 6 events, message()")):
         return found
     for event in copy.deepcopy(list(case.events[6:])):
         assembler.feed(event)

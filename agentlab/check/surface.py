@@ -85,10 +85,10 @@ def _differs(expected: Message, out: Message) -> Difference | None:
 def _ends(text: str) -> str:
     marked = say(", with the marker") if MARKER in text else ""
     return say(
-        "{text_count:,} characters: {text} … {rstrip}{marked}",
+        "{text_count:,} characters: {start} … {end}{marked}",
         text_count=len(text),
-        text=text[:8],
-        rstrip=text.rstrip()[-8:],
+        start=text[:8],
+        end=text.rstrip()[-8:],
         marked=marked,
     )
 
@@ -184,7 +184,10 @@ def _judge(case: Case, answer: Any) -> Finding:
         out = answer(given, *case.sizes)
         if given != case.message:
             return Difference(
-                say("what it was given"), "unchanged", "changed", say("The log holds this very dict: build a new one.")
+                say("what it was given"),
+                say("unchanged"),
+                say("changed"),
+                say("The log holds this very dict: build a new one."),
             )
         if not isinstance(out, dict):
             return Difference(say("what it returns"), say("a message"), short(out))
@@ -199,12 +202,12 @@ def _fed(message: Message, sizes: tuple[int, int, int]) -> str:
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     size = ", ".join(f"{len(part['text']):,} characters" if "text" in part else "an image" for part in parts)
     return say(
-        "{role}, {size}; threshold {sizes}, head {sizes2}, tail {sizes3}",
+        "{role}, {size}; threshold {threshold}, head {head}, tail {tail}",
         role=message["role"],
         size=size,
-        sizes=sizes[0],
-        sizes2=sizes[1],
-        sizes3=sizes[2],
+        threshold=sizes[0],
+        head=sizes[1],
+        tail=sizes[2],
     )
 
 
@@ -234,10 +237,10 @@ def _twice(answer: Any) -> Finding:
 
 def _impossible(answer: Any) -> Finding:
     name = say(
-        "head {impossible}, marker {marker_count}, tail {impossible2} for a threshold of {threshold}",
-        impossible=IMPOSSIBLE[1],
-        marker_count=len(MARKER),
-        impossible2=IMPOSSIBLE[2],
+        "head {head}, marker {marker}, tail {tail} for a threshold of {threshold}",
+        head=IMPOSSIBLE[1],
+        marker=len(MARKER),
+        tail=IMPOSSIBLE[2],
         threshold=THRESHOLD,
     )
     try:

@@ -159,7 +159,7 @@ def _kind(message: Message) -> str:
 
 
 def _stays(view: Sequence[Message], cut: int) -> str:
-    return say("{all} stays", all=", ".join(_kind(message) for message in view[max(0, cut) :]) or "nothing")
+    return say("{kept} stays", kept=", ".join(_kind(message) for message in view[max(0, cut) :]) or say("nothing"))
 
 
 def _right(view: Sequence[Message], budget: int) -> int:

@@ -78,10 +78,10 @@ class Live:
                 self.calls += 1
                 self.add(call_line(call))
             case Finished(result):
+                output = " ".join(result.output[: 2 * LINE_LIMIT].split())  # its whole length stands before it
+                shown = output if len(output) <= LINE_LIMIT else f"{output[:LINE_LIMIT]}…"
                 head = f"{result.status}, {count(len(result.output), 'character')}: "
-                self.add(
-                    line(ROLES["tool result"], head + " ".join(result.output[: 2 * LINE_LIMIT].split()), mono=True)
-                )
+                self.add(line(ROLES["tool result"], head + shown, mono=True, limit=None))
             case Steered(messages):
                 for message in messages:
                     self.add(line(ROLES["user"], message.get("content")))
@@ -132,10 +132,10 @@ def text_block(text: str) -> Html:
     return element("div", note + visible(text[-TEXT_LIMIT:]), style=style)
 
 
-def line(look: Ink | None, text: object, *, mono: bool = False) -> Html:
-    """One line with the box of its role or fate before it."""
+def line(look: Ink | None, text: object, *, mono: bool = False, limit: int | None = LINE_LIMIT) -> Html:
+    """One line with the box of its role or fate before it, at most `limit` characters long."""
     style = f"{SMALL};padding:2px 0;overflow-wrap:break-word{f';{MONO}' if mono else ''}"
-    body = visible(text, limit=LINE_LIMIT)
+    body = visible(text, limit=limit)
     return element("div", chip(look) if look else None, " " if look else None, body, style=style)
 
 

@@ -17,14 +17,18 @@
 # %% [markdown]
 # # Start here: one whole turn
 #
+# [中文版](zh/00_start.ipynb)
+#
 # A coding agent looks like a mind that remembers, plans and acts. Inside there is a list of messages, a loop, and a
 # model that forgets everything the moment it has answered. This book takes that loop apart, one mechanism a chapter.
 #
-# Everything runs on your machine. The model is a *simulator* that follows the rules of the real providers: it streams
-# like them, refuses what they refuse, and counts tokens as they do. You need no API key.
+# Everything runs on your machine. The model is a *simulator* that follows the rules of the real providers (the companies
+# that serve models): it sends its reply piece by piece, as they do, refuses what they refuse, and counts *tokens*, the
+# pieces of text that models read and bills are made of. You need no API key.
 #
-# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things. Nothing can break for good. (A cell
-# may `await`; in a script of your own, put the same lines into an `async def` and run it with `asyncio.run`.)
+# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things: Kernel → Restart Kernel and Run All
+# Cells begins anew. (A cell may `await`; in a script of your own, put the same lines into an `async def` and run it
+# with `asyncio.run`.)
 #
 # **Contents:** [01 The loop](01_loop.ipynb) · [02 Tool output](02_spill.ipynb) · [03 The stream](03_stream.ipynb) ·
 # [04 Interrupt](04_interrupt.ipynb) · [05 Compaction](05_compaction.ipynb) · [06 The prompt cache](06_cache.ipynb) ·
@@ -74,7 +78,7 @@ draw.strip(conversation)
 # ## Tools
 #
 # A model cannot read a file. It can only *ask* for it: with a **tool call**, a name and some JSON. Your program runs the
-# function and appends a **tool result**. The registry keeps both sides together.
+# function and appends a **tool result**. A registry holds the functions, and describes them to the model:
 
 # %%
 FILES = {
@@ -96,7 +100,7 @@ def read_file(path: str) -> str:
     return FILES[path]
 
 
-registry.specs()[1]  # what the model is told about read_file
+registry.specs()[1]
 
 # %% [markdown]
 # ## Break it
@@ -120,38 +124,38 @@ except ProviderRefused as refused:
     print(refused)
 
 # %% [markdown]
-# Behind the status come the very words of OpenAI. The next line is the simulator's own hint; a real provider leaves you
-# to guess.
+# Behind the status, 400, come OpenAI's own words. The other two lines are hints by the simulator and by our client; a
+# real provider leaves you to guess.
 #
 # ## The loop
 #
 # Ask the model. If it calls tools, run them, append the results, ask again. If it does not, the **turn** is over. That
-# is all there is to an agent; `run_turn` is one page of Python. What this model says was written beforehand, in `story`;
-# the loop, the requests and the tokens are real.
+# is all there is to an agent, and `run_turn` does it. What this model says was written beforehand, in `story`; the loop
+# and its requests are real.
 
 # %%
 simulator = Simulator(story, pace=0.02)  # a token every 20 ms, so that you can watch
 turn = await stream(run_turn([ask], simulator.client(), registry))
 
 # %%
-draw.strip(turn.history, caption="after the turn")
+draw.strip(turn.history)
 
 # %% [markdown]
-# What went over the wire? Each request carries everything before it, so each one is longer than the last. Half of this
-# book is about paying less for that.
+# Each request carries everything before it, so each one is longer than the last (the 120 tokens of the first are mostly
+# the descriptions of the tools). Half of this book is about paying less for that.
 
 # %%
 lanes = []
 for request, usage in zip(simulator.requests, simulator.usages, strict=True):
-    lanes.append(("->", f"{len(request['messages'])} messages = {usage['prompt_tokens']} tokens", "user"))
-    lanes.append(("<-", f"{usage['completion_tokens']} tokens", "assistant"))
+    lanes.append(("->", f"messages: {len(request['messages'])}, tokens: {usage['prompt_tokens']}", "user"))
+    lanes.append(("<-", f"tokens: {usage['completion_tokens']}", "assistant"))
 draw.sequence(lanes, left="your program", right="model")
 
 # %% [markdown]
 # ## Stop it
 #
-# Run the cell and press **Stop** while it counts. Without a hand on the mouse, the cell presses the real button itself
-# after the 12th piece of text, so that this page always ends the same way.
+# A turn can be ended at any moment. Here the cell presses its own **Stop** button after the 12th piece of text, so that
+# this page always ends the same way. Take `click_after` away, and press it yourself.
 
 # %%
 counting = Simulator(pace=0.05)
@@ -159,12 +163,12 @@ turn = await stream(run_turn([user("count to 40")], counting.client(), registry)
 
 # %%
 print(turn.reason, "|", turn.history[-1]["content"])
-print("produced", counting.hangups[0].produced, "of", counting.hangups[0].total, "tokens: the server noticed")
+print("tokens produced:", counting.hangups[0].produced, "of", counting.hangups[0].total)
 print("broken rules in the history:", pairing.problems(turn.history))
 
 # %% [markdown]
-# Half a message is kept, the stream is closed, and the history can be sent again. When a tool call is torn in two this
-# takes more care, and has [a chapter of its own](04_interrupt.ipynb).
+# Half a message is kept, the server has stopped working, and the history can be sent again. When a tool call is torn in
+# two this takes more care, and has [a chapter of its own](04_interrupt.ipynb).
 #
 # ## The map
 #
@@ -194,8 +198,8 @@ print("broken rules in the history:", pairing.problems(turn.history))
 #
 # ## How far you are
 #
-# Every chapter ends with exercises that check themselves, and `make lab` remembers what you have tried and solved. Come
-# back to this cell and run it again. (Opening a solution is fine, and does not count.)
+# Every chapter from 01 on has exercises that check themselves, and `make lab` remembers what you have tried and solved.
+# Come back to this cell and run it again. (Opening a solution is fine, and does not count.)
 
 # %%
 check.progress()

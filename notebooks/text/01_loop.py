@@ -19,16 +19,16 @@
 #
 # ← [Start here, with the map](00_start.ipynb) · modules: `tools`, `loop`, `watchdog`, `permissions`
 #
-# **The problem.** A model can only write text. To read a file it writes a name and some JSON, and *your* program must run
-# it, say what came of it, ask again, and notice when all of that goes in circles.
+# **The problem.** A model can only write text. To read a file it writes a tool's name and some JSON, and *your* program
+# must run the tool, send back what came of it, ask again, and notice when all of that goes in circles.
 
 # %%
 import json
 import os
 import re
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
-
 
 from agentlab import check, draw, loop
 from agentlab.errors import ProviderRefused, ToolError
@@ -63,7 +63,7 @@ story = [
 turn = await run_turn(ask, Simulator(story).client(), files).run()
 result, answer = [message["content"] for message in turn.history[2:]]
 lanes = [
-    ("->", "What is in notes?", "user"),
+    ("->", ask[0]["content"], "user"),
     ("<-", "list_dir(path='notes')", "assistant"),
     ("->", result.splitlines()[0], "tool result"),
     ("<-", answer, "assistant"),
@@ -74,7 +74,7 @@ draw.sequence(lanes, left="your program", right="model")
 # %% [markdown]
 # ## Break it
 #
-# Ten lines are enough for an agent. `keep` says what this one remembers of a step:
+# Ten lines are enough for an agent. `keep` decides what this one remembers of a **step**: one request and its tool calls.
 
 # %%
 async def ten_lines(tools, keep):
@@ -107,14 +107,12 @@ for what, (tools, keep) in FORGETS.items():
         rows.append((what, f"{refused.status}: {refused.body['error']['message']}"))
 draw.table(rows, head=("the loop forgets", "what comes of it"))
 
+
 # %% [markdown]
-# The other fault makes no noise: **an error text that leads nowhere.** This model is a script, and takes a small model's
-# way: where the text names a file, it tries that one; where it does not, it tries the same again.
+# The other fault makes no noise: **an error text that leads nowhere.** This model is a script that does what a small
+# model would: where the error names a file, it tries that one; where it does not, it tries the same again.
 
 # %%
-FILES = {"notes/todo.txt": "[ ] call Bob", "notes/done.txt": "[x] paint the fence"}
-
-
 def small_model(request):
     told = [message["content"] for message in request["messages"] if message["role"] == "tool"]
     if told and "Bob" in told[-1]:
@@ -129,14 +127,14 @@ def reader(complaint):
 
     @registry.tool(read_only=True)
     def read_file(path: str) -> str:
-        if path not in FILES:
+        """Read one text file."""
+        if path != "notes/todo.txt":
             raise ToolError(complaint)
-        return FILES[path]
+        return "[ ] call Bob"
 
     return registry
 
 
-# %%
 rows = []
 left = [user("What is left to do?")]
 for text in "Error: -1", "There is no file todo.txt. Did you mean notes/todo.txt?":
@@ -146,36 +144,20 @@ for text in "Error: -1", "There is no file todo.txt. Did you mean notes/todo.txt
 draw.table(rows, head=("the tool says", "calls", "how it ended", "the turn"))
 
 # %% [markdown]
-# Nothing but a sentence has changed. An error text is an interface: it is read by somebody who will act on it, so it says
-# what to do next.
+# Only one sentence is different. An error text is an interface: somebody reads it and acts on it, so it says what to do
+# next.
 #
 # ## The mechanism
 #
-# **The registry** is one source for two things: what the model is told, and what runs. Name, docstring and type hints
-# become the first, so that the two cannot drift apart.
+# **The registry** holds both what the model is told about a tool and the function that runs. The first is made from the
+# second's name, docstring and type hints, so the two cannot drift apart. Of `read_file` above the model is told:
 
 # %%
-registry = Registry()
-
-
-@registry.tool(read_only=True)
-def count_lines(path: str, blank: bool = True) -> int:
-    """Count the lines of a text file."""
-    lines = (folder / path).read_text().splitlines()
-    return len(lines if blank else [line for line in lines if line])
-
-
-registry.specs()
+reader("").specs()
 
 # %% [markdown]
-# **Dispatch** takes one call and gives one result. One by hand:
-
-# %%
-await registry.dispatch(call("call_1", "count_lines", path="notes/todo.txt"))
-
-# %% [markdown]
-# It never raises for what the model did wrong: that becomes text, for the model to read. The *status* is a field, and
-# nobody reads the wording to learn it.
+# **Dispatch** takes one call and gives one result. It never raises for what the model did wrong: that becomes text, for
+# the model to read. Programs read the *status*, never the wording.
 
 # %%
 half = call("call_2", "read_file")
@@ -196,19 +178,19 @@ for what, each in CALLS.items():
 draw.table(rows, head=("the model sends", "status", "what it reads"))
 
 # %%
-source(Registry.dispatch)
+source(Registry.dispatch, fold="Source", docstring=False)
 
 # %% [markdown]
-# **The loop** is the ten lines from above, and what a long day teaches: Stop, repair, hooks, words slipped in, and a
-# watchdog. It never learns which tools there are.
+# **The loop** is the ten lines from above, and room for what later chapters bring: [Stop and repair](04_interrupt.ipynb),
+# and *hooks*, the places where [other mechanisms](12_agent.ipynb) reach in. It knows no tool by name.
 
 # %%
 source(loop._steps, fold="Source")
 
 # %% [markdown]
 # **The watchdog** looks at every step's results. A step is *progress* when one of its calls completed that had not
-# completed before with the same input. Progress earns more steps; the same again, failing again, or nothing new is a
-# reason to stop. The first time, the model gets one **nudge**; the second time the turn ends.
+# completed before with the same input. Progress earns more steps; the same call again, the same failure again, or nothing
+# new is a reason to stop. The first time, the model gets a **nudge**, a message; the second time the turn ends.
 
 # %%
 source(LoopBudget._reason)
@@ -217,8 +199,8 @@ source(LoopBudget._reason)
 # %% [markdown]
 # ## Turn the knob
 #
-# Here is a session that goes in circles, in 18 steps, written for this page: an edit that does not fit, then a test that
-# stays red. Each step is one tool result.
+# Here is a session that goes in circles, in 18 steps, written for this page: an edit that does not fit (an `O` for a `0`),
+# then a test that keeps failing.
 
 # %%
 def did(name, status="completed", **input):
@@ -241,63 +223,38 @@ SESSION = [
 
 # %%
 def replay(budget):
-    """What the watchdog says to each step: nothing, a nudge, or why it stops; None behind the stop."""
+    """What the watchdog says to each step, up to the one that ends the turn."""
     says, nudged = [], False
     for results in SESSION:
         if not budget.can_continue():
-            says.append(f"stop before it: {budget.exhausted().message}")
-            break
+            return [*says, f"stop before it: {budget.exhausted().message}"]
         problem = budget.record(results)
-        if problem is None:
-            says.append("")
-        elif problem.recoverable and not nudged:
-            nudged = True
-            says.append(f"nudge: {problem.message}")
-        else:
-            says.append(f"stop: {problem.message}")
-            break
-    return says + [None] * (len(SESSION) - len(says))
+        if problem and nudged:
+            return [*says, f"stop: {problem.message}"]
+        says.append(f"nudge: {problem.message}" if problem else "")
+        nudged = nudged or problem is not None
+    return says
 
 
-# %%
-COLOURS = {"nudge": "#f3c35b", "stop": "#ee8f86"}
-
-
-def dim(text):
-    return draw.element("span", text, style="opacity:0.45")
-
-
-def marked(says):
-    colour = next((colour for word, colour in COLOURS.items() if says.startswith(word)), None)
-    style = f"background-color:{colour};color:#1b1b1b;padding:1px 6px" if colour else None
-    return draw.element("span", says, style=style)
+COLOURS = {"nudge": "#f3c35b", "stop ": "#ee8f86", "stop:": "#ee8f86"}
 
 
 def view(**thresholds):
     rows = []
-    verdicts = replay(LoopBudget(**thresholds))
-    for step, ([result], says) in enumerate(zip(SESSION, verdicts, strict=True), 1):
+    for step, ([result], says) in enumerate(zip_longest(SESSION, replay(LoopBudget(**thresholds))), 1):
         asked = f"{result.name} {' '.join(result.input.values())}"
-        if says is None:
-            rows.append((step, dim(asked), dim("never run"), ""))
-        else:
-            rows.append((step, asked, result.status, marked(says)))
+        status = "never run" if says is None else result.status
+        colour = COLOURS.get((says or "")[:5])
+        look = f"background-color:{colour};color:#1b1b1b;padding:1px 6px" if colour else None
+        rows.append((step, asked, status, draw.element("span", says or "", style=look)))
     return draw.table(rows, head=("step", "the model called", "status", "the watchdog"), limit=99)
 
 
-DEFAULTS = {"base_steps": 12, "repeated_calls": 4, "repeated_failures": 3, "idle_steps": 6}
-knob = explore(view, base_steps=(4, 16), repeated_calls=(2, 8), repeated_failures=(2, 8), idle_steps=(2, 12))
+DEFAULTS = {"repeated_failures": 3, "repeated_calls": 4, "idle_steps": 6, "base_steps": 12}
+knob = explore(view, repeated_failures=(2, 8), repeated_calls=(2, 8), idle_steps=(2, 12), base_steps=(4, 16))
 knob.set(**DEFAULTS)
 
-
 # %%
-def tell(**thresholds):
-    knob.set(**thresholds)
-    for step, says in enumerate(replay(LoopBudget(**knob.values)), 1):
-        if says:
-            print(f"    step {step}: {says}")
-
-
 SETTINGS = {
     "nervous": {"repeated_failures": 2, "repeated_calls": 2},
     "patient": {"repeated_failures": 8, "repeated_calls": 8, "idle_steps": 12},
@@ -306,22 +263,22 @@ SETTINGS = {
 }
 for name, thresholds in SETTINGS.items():
     print(name)
-    tell(**DEFAULTS | thresholds)
+    knob.set(**DEFAULTS | thresholds)
+    for step, says in enumerate(replay(LoopBudget(**knob.values)), 1):
+        if says:
+            print(f"    step {step}: {says}")
 
 # %% [markdown]
-# Nervous is wrong, too: a test may well be run twice. (One thing such a list cannot show: a nudged model might have gone
-# another way.)
+# Nervous is wrong, too: a test may well fail twice. (What such a list cannot show: after a nudge, a real model might have
+# gone another way.)
 #
-# And a session that *works*? This one is real: 62 messages between a person and an agent that books flights. Its calls
-# are step by step the ones that were made; no threshold should speak up.
+# And a session that *works*? This one is real: 62 messages between a person and an agent that books flights. There the
+# watchdog should stay silent:
 
 # %%
 recorded = json.loads(data("sessions", "airline_chat.json").read_text())
-steps = []
-for message in recorded:
-    for each in message.get("tool_calls") or []:
-        done = each["function"]
-        steps.append(did(done["name"], **json.loads(done["arguments"])))
+calls = [each["function"] for message in recorded for each in message.get("tool_calls") or []]
+steps = [did(each["name"], **json.loads(each["arguments"])) for each in calls]
 
 for name, thresholds in {"nervous": SETTINGS["nervous"], "the defaults": {}}.items():
     budget = LoopBudget(**DEFAULTS | thresholds)
@@ -332,7 +289,7 @@ for name, thresholds in {"nervous": SETTINGS["nervous"], "the defaults": {}}.ite
 # %% [markdown]
 # ## In the loop
 #
-# A model that only ever makes one call, and does not listen:
+# A model that makes the same call for ever and does not listen, and a watchdog with less patience than usual:
 
 # %%
 def stuck(request):
@@ -340,19 +297,19 @@ def stuck(request):
     return assistant("", call(f"call_{done + 1}", "list_dir", path="notes"))
 
 
-turn = await stream(run_turn(ask, Simulator(stuck).client(), files))
+budget = LoopBudget(repeated_calls=2)
+turn = await stream(run_turn(ask, Simulator(stuck).client(), files, budget=budget))
 
 # %%
 for message in turn.history:
     if message.get("origin") == "watchdog":
         print("nudge:", message["content"])
-print("calls:", sum(message["role"] == "tool" for message in turn.history), "| reason:", turn.reason)
 draw.strip(turn.history)
 
 
 # %% [markdown]
-# The key `origin` says that no person wrote the nudge; the nudge is sent, the key is not. Another model listens, and one
-# sentence was enough:
+# The blue message in the middle is the nudge: to the provider it comes from the user, and only our own key `origin`, which
+# is not sent, tells that no person wrote it. Another model listens, and one sentence is enough:
 
 # %%
 def listens(request):
@@ -363,13 +320,12 @@ def listens(request):
 
 turn = await run_turn(ask, Simulator(listens).client(), files).run()
 print(turn.reason, "|", turn.history[-1]["content"])
-draw.strip(turn.history)
 
 # %% [markdown]
 # ### Who may do what
 #
-# Between the call and the handler stands the policy. By default reading runs and everything else asks; here nobody is
-# there to be asked, so the answer is no.
+# Between the call and the tool's function stands the *policy*. By default reading is allowed and everything else is asked
+# about; here nobody is there to be asked, so the answer is no.
 
 # %%
 cleaning = [
@@ -377,20 +333,21 @@ cleaning = [
     assistant("", call("call_2", "write_file", path="notes/done.txt", content="")),
     "That is all that I could do.",
 ]
-for policy in Policy(), Policy({"write_file": "allow"}):
-    turn = run_turn([user("Tidy up.")], Simulator(cleaning).client(), files, policy=policy)
-    async for event in turn:
+rows = []
+for name, policy in ("the default", Policy()), ("may write", Policy({"write_file": "allow"})):
+    async for event in run_turn([user("Tidy up.")], Simulator(cleaning).client(), files, policy=policy):
         if isinstance(event, loop.Finished):
-            print(f"{event.result.name}: {event.result.status} | {event.result.output.splitlines()[0]}")
-    print(f"done.txt has {(folder / 'notes' / 'done.txt').stat().st_size} bytes\n")
+            rows.append((name, event.result.name, event.result.status, event.result.output.splitlines()[0]))
+draw.table(rows, head=("policy", "tool", "status", "what the model reads"))
 
 
 # %% [markdown]
 # ## Your turn
 #
-# Write the handler of `list_dir`. It gets the root, a `Path`, and the path that the model gave. It returns text: how many
-# folders and files there are, and a line for each, folders marked, files with their bytes. An empty folder is said in
-# words; what cannot be listed raises `ToolError` and says what to do instead. This one looks right, and is not yet.
+# Write the function behind `list_dir`. It gets the root, a `Path`, and the path that the model gave. It returns text: how
+# many folders and files there are, then a line for each, folders marked, files with their bytes. An empty folder is said
+# in words. For what cannot be listed it raises `ToolError`, whose text names the path and says what to do instead. This
+# one looks right, and is not yet.
 
 # %%
 def my_list_dir(root, path):
@@ -405,8 +362,8 @@ def my_list_dir(root, path):
 check.list_dir(my_list_dir)
 
 # %% [markdown]
-# The last part is no test case: your tool **served a running agent**, and those are the model's words. Stuck? There are
-# three hints, and a solution.
+# The last part is no test case: your function **served a running agent**, and those are the model's words. Stuck? There
+# are three hints, and a solution.
 
 # %%
 # check.list_dir.hint(1)
@@ -435,12 +392,12 @@ turn = await stream(check.list_dir.turn(check.list_dir.solution))
 #
 # </details>
 #
-# **Think.** Why does the watchdog not look at the outputs? A call that gives the same output twice is surely no progress.
+# **Think.** Why does the watchdog not look at outputs? The same output twice is surely no progress.
 #
 # <details><summary>An answer</summary>
 #
 # Three uploads may all say `true`, and all three were work. And a status that is asked for again and again may show another
-# clock time each time, and be a circle all the same. Name and input say what the model *wanted*.
+# time of day each time, and be a circle all the same. Name and input say what the model *wanted*.
 #
 # </details>
 #

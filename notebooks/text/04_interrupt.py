@@ -19,8 +19,9 @@
 #
 # ← [The stream](03_stream.ipynb) · modules: `interrupt`, `pairing`, `steer`
 #
-# **The problem.** The model asked for two tools; your program runs them, one after the other, and somebody presses Stop in
-# between. One tool call has its result, the other never will, and the provider refuses such a conversation for good.
+# **The problem.** The model asked for two tools. Your program runs them one after the other, and somebody presses Stop in
+# between. One [tool call](../docs/GLOSSARY.md) now has its result, the other never will, and the provider refuses such a
+# conversation for good.
 
 # %%
 import asyncio
@@ -49,24 +50,21 @@ from agentlab.widgets import chat, explore, stream
 from agentlab.workspace import Workspace
 
 # %%
-torn = [
-    user("Run the tests, and look at the README."),
-    assistant(
-        "First the tests.",
-        call("call_test", "run_shell", command="make test"),
-        call("call_read", "read_file", path="README.md"),
-    ),
-    tool("call_test", "1 failed, 41 passed"),
-]
+asks = assistant(
+    "First the tests.",
+    call("call_test", "run_shell", command="make test"),
+    call("call_read", "read_file", path="README.md"),
+)
+torn = [user("Run the tests, and look at the README."), asks, tool("call_test", "1 failed, 41 passed")]
 draw.strip(torn, caption="after Stop")
 
 
 # %% [markdown]
-# The `?` stands under the call that has no result.
+# The `?` stands under the message with the call that has no result.
 #
 # ## Break it
 #
-# Send it like that, and go on talking. Three providers, three refusals, in their own words:
+# Send it as it is, and go on talking. The offline provider can play three vendors, and refuses in the words of each:
 
 # %%
 async def answer_to(history, dialect="openai"):
@@ -77,20 +75,21 @@ async def answer_to(history, dialect="openai"):
         return f"{refused.status}: {refused.body['error']['message']}"
 
 
+go_on = user("go on")
 for dialect in "openai", "deepseek", "anthropic":
-    print(f"{dialect} {await answer_to([*torn, user('go on')], dialect)}\n")
+    print(f"{dialect} {await answer_to([*torn, go_on], dialect)}\n")
 
 # %% [markdown]
-# Had Stop fallen a little earlier, inside the arguments of the second call, there would be one refusal more:
+# Had Stop fallen a little earlier, while the second call's arguments were still streaming, there would be one fault more:
 
 # %%
 half = call("call_read", "read_file")
 half["function"]["arguments"] = '{"path": "READ'
-cut = [torn[0], assistant("First the tests.", torn[1]["tool_calls"][0], half), torn[2]]
-print(await answer_to([*cut, user("go on")]))
+cut = [torn[0], assistant("First the tests.", asks["tool_calls"][0], half), torn[2]]
+print(await answer_to([*cut, go_on]))
 
 # %% [markdown]
-# There are three ways out. The first makes the model forget what you have seen, the second is refused:
+# There are three ways out. The first makes the model forget what you have seen, and the second is refused:
 
 # %%
 ways = {
@@ -100,59 +99,45 @@ ways = {
 }
 rows = []
 for way, history in ways.items():
-    says, knows = await answer_to([*history, user("go on")]), "1 failed" in json.dumps(history)
+    says, knows = await answer_to([*history, go_on]), "1 failed" in json.dumps(history)
     rows.append((way, says.split(":")[0], "yes" if knows else "no: only you do"))
 draw.table(rows, head=("way out", "the provider says", "does the model know that a test failed?"))
 
 # %% [markdown]
 # ## The mechanism
 #
-# First, see what is wrong. A result counts only *behind* its call and before the next assistant message. A set of ids is
-# not enough: some servers use the same id again and again.
+# First find what is wrong. A result counts only *behind* its call and before the next assistant message. Comparing sets of
+# ids is not enough: some servers use the same id again and again.
 
 # %%
 for problem in pairing.problems(cut):
     print(problem.sentence)
 
 # %% [markdown]
-# Then repair it: one result for every call, in call order, straight behind the call. `origin` says that no person and no
-# tool wrote it; it is not sent. Arguments that were cut short become `{}`: nobody guesses the rest.
+# Then **repair** it: one result for every call, in call order, straight behind the call. Anything else, such as your next
+# words, comes after the results. Arguments that were cut short become `{}`, since nobody guesses the rest.
 
 # %%
 mended = repair(cut)
-for message in mended.history[1:]:
-    print(json.dumps(message, indent=1))
-
-# %%
+print("arguments:", mended.history[1]["tool_calls"][1]["function"]["arguments"])
+print(json.dumps(mended.history[3], indent=1))
+print("the provider says:", await answer_to([*mended.history, go_on]))
 print("twice is once:", repair(mended.history).history == mended.history)
-print("the provider says:", await answer_to([*mended.history, user("go on")]))
 mended
 
 # %% [markdown]
-# The rules, as the module gives them, and the code that puts one window in order:
+# `origin` marks what neither a person nor a tool wrote. It stays in your program and is never sent. The code that puts
+# the results of one assistant message in order:
 
 # %%
-print(pairing.__doc__.split("How a history is read:")[1].split("Placeholders are known")[0].strip())
 source(pairing._Reading.send_results, fold="Source")
 
-# %% [markdown]
-# ### Two truths
-#
-# The note in the place of a result is all that the model learns, so it must be true. A call that never started *did not
-# run*. A call that was killed may have done anything:
-
-# %%
-draw.table(
-    [("never started", pairing.INTERRUPT_NOTE), ("had started", pairing.UNKNOWN_NOTE)],
-    head=("the call", "what the model reads"),
-)
-
 
 # %% [markdown]
-# ### Four policies
+# ### What products do
 #
-# Products do not agree on what to do. Here are four policies in a few lines each (the products do more), on one history:
-# Stop fell between two tools. The last column counts what the second exercise below asks of a note.
+# They do not agree. Here are four ways in a few lines each (the products do more), tried on the history from above. Four
+# things the model should learn; the last column counts them, and the second exercise below is about them.
 
 # %%
 def refuse(history):
@@ -168,12 +153,8 @@ def delete(history):
 
 
 def aborted(history):
-    has_result = {message["tool_call_id"] for message in history if message["role"] == "tool"}
-    for message in history:
-        yield message
-        for each in message.get("tool_calls", []):
-            if each["id"] not in has_result:
-                yield tool(each["id"], "aborted")
+    for message in repair(history).history:
+        yield {**message, "content": "aborted"} if message.get("origin") == "repair" else message
 
 
 def interrupted(history):
@@ -181,44 +162,30 @@ def interrupted(history):
 
 
 # %%
-stopped = [*torn, user("go on")]
-
-
-def learns(sent):
-    if not any(call["id"] == "call_read" for call in sent[1]["tool_calls"]):
-        return "nothing: it forgets that it wanted the README"
-    note = next(message["content"] for message in sent if message.get("tool_call_id") == "call_read")
-    return f"{sum(finding.passed for finding in check.wording(note).findings)} of 4 things to know"
-
-
 PRODUCTS = {refuse: "LangGraph", delete: "goose", aborted: "codex", interrupted: "pydantic-ai, agentlab"}
 rows = []
-for policy, product in PRODUCTS.items():
-    name = f"{policy.__name__} ({product})"
+for way, product in PRODUCTS.items():
     try:
-        sent = list(policy(stopped))
-        rows.append((name, draw.strip(sent), await answer_to(sent), learns(sent)))
-    except PairingError as error:
-        rows.append((name, f"PairingError: {error}".split(" This is")[0], "", "nothing: no request goes out"))
-draw.table(rows, head=("policy", "what is sent", "the provider says", "what the model learns about call_read"))
+        sent = list(way([*torn, go_on]))
+        note = next((message["content"] for message in sent if message.get("tool_call_id") == "call_read"), "")
+        told = sum(finding.passed for finding in check.wording(note).findings)
+        rows.append((way.__name__, product, await answer_to(sent), note or "(the call is gone, too)", told))
+    except PairingError:
+        rows.append((way.__name__, product, "(no request goes out)", "(an exception)", 0))
+draw.table(rows, head=("way", "product", "the provider says", "the model reads, in the place of the result", "of 4"))
 
 # %% [markdown]
-# To refuse is right while you develop: it shows you the bug. For the person in front of it, the last one loses least.
-# (The four things are the second exercise below.)
+# To refuse is right while you develop, since it shows you the bug. For the person in front of it, the last way loses
+# least.
 #
 # ## Turn the knob
 #
 # *Where* does Stop fall? Here is a recorded turn: text and two calls in small pieces, then two results. Move the cut.
 
 # %%
-reply = assistant(
-    "I run the tests and read the README.",
-    call("call_test", "run_shell", command="make test"),
-    call("call_read", "read_file", path="README.md"),
-)
 request = {"model": "m", "messages": [torn[0]], "stream": True, "tools": Registry(Workspace(".").tools()).specs()}
-events = list(json_events(Simulator([reply]).respond(request).chunks))
-results = [tool("call_test", "1 failed, 41 passed"), tool("call_read", "# A small project")]
+events = list(json_events(Simulator([asks]).respond(request).chunks))
+results = [torn[2], tool("call_read", "# A small project")]
 last = len(events) + len(results)
 
 
@@ -234,68 +201,61 @@ def accepted(history):
 
 
 # %%
-def told(history):
-    message = history[1] if len(history) > 1 else {"content": "(an empty message: dropped)"}
-    calls = [f"{call['function']['name']} {call['function']['arguments']}" for call in message.get("tool_calls", [])]
-    return [line for line in [message["content"], *calls] if line]
+def newest(history):
+    """What the assistant message ends with: the arguments of its last call, or its text."""
+    if len(history) < 2:
+        return "(nothing)"
+    calls = history[1].get("tool_calls")
+    return calls[-1]["function"]["arguments"] or "''" if calls else history[1]["content"] or "''"
 
 
-def lines(history):
-    return draw.element("div", "\n".join(told(history)), style="white-space:pre-wrap;min-height:4.5em")
+def side(history, fates=None):
+    verdict = "accepted" if accepted(history) else "refused"
+    return draw.strip(history, fates=fates, caption=f"{verdict}: {newest(history)}")
 
 
 def view(stop_at):
     before = stopped_at(stop_at)
     after = repair(before).history
     fates = ["repaired" if "origin" in message else "kept" for message in after]
-    return draw.columns(
-        draw.html(f"the provider accepts it: {'yes' if accepted(before) else 'no'}", draw.strip(before), lines(before)),
-        draw.html(f"the provider accepts it: {'yes' if accepted(after) else 'no'}", draw.strip(after, fates=fates), lines(after)),
-        heads=("as Stop left it", "repaired"),
-    )
+    return draw.columns(side(before), side(after, fates), heads=("as Stop left it", "repaired"))
 
 
 knob = explore(view, stop_at=(0, last))
-knob.set(stop_at=23)
+knob.set(stop_at=18)
 
 # %%
 places = [stopped_at(position) for position in range(last + 1)]
 print(f"{len(places)} places to stop at")
 print(f"{sum(map(accepted, places))} leave a history that the provider accepts")
 print(f"{sum(accepted(repair(history).history) for history in places)} do so after repair")
-for position in 9, 18, last, 23:
+for position in 3, last, 18:
     knob.set(stop_at=position)
-    print(f"{position:2} | {told(places[position])[-1]} -> {told(repair(places[position]).history)[-1]}")
+    print(f"{position:2} | {newest(places[position])} -> {newest(repair(places[position]).history)}")
 
 # %% [markdown]
 # ## In the loop
 #
-# Stop must reach whatever is waiting: a stream, a connection being made, a tool. Press **Stop** while it counts; left
-# alone, the cell presses it after the 12th piece of text.
+# Stop must reach whatever is waiting: a stream, a connection being made, a tool. Run the cell and press **Stop** while it
+# counts. Left alone, the cell presses it after the 12th piece of text.
 
 # %%
 slow = Simulator(pace=0.002)
 agent = Agent(slow.client())
 turn = await stream(agent.send("count to 500"), click_after=12)
-
-# %%
-print(turn.reason, "|", turn.history[-1]["content"])
 print("the provider noticed, and stopped too:", slow.hangups[0].produced < slow.hangups[0].total)
-print((await agent.send("what do you see?").run()).history[-1]["content"])
 
 # %% [markdown]
-# (In a terminal there is no button: `with ctrl_c(turn.stop):` makes the first Ctrl+C press Stop, and the second leave.)
+# (In a terminal there is no button. `with ctrl_c(turn.stop):` lets the first Ctrl+C press Stop, and the second leave.)
 #
-# Now a tool. Two commands would sleep for an hour; Stop is pressed when the first one has started.
+# Now a tool. Two commands would sleep for an hour each; Stop is pressed when the first one has started.
 
 # %%
 sleep = f"sleep 3600.{os.getpid()}"
-story = [
-    assistant("This takes a while.", *[call(id, "run_shell", command=f"{sleep} & {sleep}") for id in ("call_1", "call_2")]),
-    "I was stopped in the middle of it. Shall I look what is left?",
-]
+calls = [call(id, "run_shell", command=f"{sleep} & {sleep}") for id in ("call_1", "call_2")]
 shell = Registry(Workspace(".").tools())
-agent = Agent(Simulator(story).client(), shell, policy=Policy(default="allow"))  # this once, everything may run
+long_job = Simulator([assistant("This takes a while.", *calls)])
+agent = Agent(long_job.client(), shell, policy=Policy(default="allow"))  # this once, everything may run
 
 turn = agent.send("Do the long job.")
 async for event in turn:
@@ -303,25 +263,18 @@ async for event in turn:
         asyncio.get_running_loop().call_later(0.3, turn.stop.request)
     if isinstance(event, Finished):
         print(event.result.call_id, event.result.status)
-print("the turn:", turn.reason)
-
-# %%
 commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-print("commands still running:", commands.count(sleep.split()))
+print("the turn:", turn.reason, "| commands still running:", commands.count(sleep.split()))
 draw.table([(message["tool_call_id"], message["content"]) for message in agent.history[-2:]], head=("call", "its result"))
 
 # %% [markdown]
-# Both notes are true: the first command may have done something, the second never ran. Nothing that it had started is
-# left, not even the `sleep` in the background. And the conversation goes on:
-
-# %%
-turn = await stream(agent.send("go on"))
-
-# %% [markdown]
-# ### Words slipped in
+# Two notes, and both are true: the first command may have done something, the second never ran. Nothing that the first
+# one started is left, not even the `sleep` in the background.
 #
-# Often Stop is too much: you only want to add a word. A user message between a call and its result is refused, so words
-# wait in a queue, and go in behind the last result of the batch.
+# ### Steering: words slipped in
+#
+# Often Stop is too much, and you only want to add a word. Between a call and its result a user message is refused. So
+# your words wait in a queue, and go in behind the last result of the batch (the calls of one message).
 
 # %%
 both = Registry()
@@ -333,13 +286,8 @@ def look(folder: str) -> str:
     return f"{folder}: 12 files"
 
 
-steered = [
-    assistant("I look at both.", call("call_1", "look", folder="src"), call("call_2", "look", folder="tests")),
-    "Only the tests, then.",
-]
-
-# %%
-agent = Agent(Simulator(steered).client(), both)
+asks_both = assistant("I look at both.", call("call_1", "look", folder="src"), call("call_2", "look", folder="tests"))
+agent = Agent(Simulator([asks_both, "Only the tests, then."]).client(), both)
 turn = agent.send("Tidy up the project.")
 async for event in turn:
     if isinstance(event, Called) and event.call["id"] == "call_1":
@@ -347,59 +295,37 @@ async for event in turn:
 draw.strip(turn.history)
 
 # %% [markdown]
-# In a panel: what you type while it counts steers the turn, and **Stop** ends it. The cells below type by themselves.
+# A chat panel does the same with what you type. Here the cell types: more words while the first answer still runs. Now
+# you: send `count to 100`, and while it counts `say Thank you`. Then send `count to 500`, and press **Stop**.
 
 # %%
 agent = Agent(Simulator(pace=0.02).client())
 panel = chat(agent)
-panel
-
-# %%
 panel.say("count to 30")
 while agent.turn is None:
     await asyncio.sleep(0.01)
-first = agent.turn
 panel.say("say Thank you")
 await panel.settled()
-print("still the same turn:", agent.turn is first)
-for message in agent.history:
-    print(f"{message['role']:9} | {message['content'][:14]}")
-
-# %%
-panel.say("count to 1000")
-while agent.turn is first or agent.history[-1]["role"] != "assistant":
-    await asyncio.sleep(0.01)
-panel.stop()
-await panel.settled()
-print(agent.turn.reason, "| counted to the end:", agent.history[-1]["content"].endswith("1000"))
+panel
 
 
 # %% [markdown]
 # ### Why the cells say `await`
 #
-# A click is work for the same loop that runs the cell. Code that cannot `await` can call `run_sync`, and pays for it.
-# Measured here: does a ticking task go on meanwhile? (In a child process: `nested` patches asyncio for good.) The last two
-# columns were seen in a real kernel (ipykernel 7.4).
+# The click on Stop is handled by the same event loop that runs the cell. `await` lets it in. Code that cannot `await`
+# calls `run_sync`, and pays for it. The second column is measured here (in a child process, since `nested` patches
+# asyncio for good): does another task get its turn meanwhile? The last two were seen in a real kernel (ipykernel 7.4).
 
 # %%
 async def others_go_on(way):
-    ticks = []
-
-    async def tick():
-        while True:
-            await asyncio.sleep(0.01)
-            ticks.append(1)
-
-    ticking = asyncio.create_task(tick())
+    other = asyncio.create_task(asyncio.sleep(0.01))
     await asyncio.sleep(0)
     came = way(asyncio.sleep(0.1, "done"))
     if came != "done":
         await came
-    ticking.cancel()
-    return "yes" if ticks else "no"
+    return "yes" if other.done() else "no"
 
 
-# %%
 WAYS = {
     "await work": "lambda work: work",
     "asyncio.create_task(work)": "asyncio.create_task",
@@ -407,8 +333,7 @@ WAYS = {
     'run_sync(work, how="nested")': 'lambda work: run_sync(work, how="nested")',
 }
 script = f"import asyncio\nfrom agentlab.widgets import run_sync\n{inspect.getsource(others_go_on)}"
-for way in WAYS.values():
-    script += f"\nprint(asyncio.run(others_go_on({way})))"
+script += "".join(f"\nprint(asyncio.run(others_go_on({way})))" for way in WAYS.values())
 child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
 STOP = ["yes", "yes", "no: the click waits until the cell has ended", "no"]
@@ -418,12 +343,10 @@ draw.table(rows, head=("way", "others go on", "a Stop button works", "the kernel
 
 
 # %% [markdown]
-# `tests/test_widgets_kernel.py` repeats the clicks for `await` and a task, and Interrupt for `await` and `run_sync`.
-#
 # ## Your turn
 #
-# **One: repair.** This one looks right, and is wrong in several ways. Run the check, read what it says, mend the
-# function, run it again.
+# **One: repair.** This function looks right, and is wrong in several ways. Run the check, read what it says, mend the
+# function, and run it again.
 
 # %%
 def my_repair(history):
@@ -437,12 +360,11 @@ def my_repair(history):
     return repaired
 
 
-# %%
 check.repair(my_repair)
 
 # %% [markdown]
 # "In the live loop" is no test case: your function **repaired for a running agent**, and those are the provider's words.
-# Stuck? There are three hints, and a solution. (It leaves one bonus case open, too.)
+# Stuck? There are three hints, and a solution. (It leaves one of the bonus cases open, too.)
 
 # %%
 # check.repair.hint(1)
@@ -450,11 +372,8 @@ check.repair(my_repair)
 # %%
 source(check.repair.solution, fold="One solution")
 
-# %%
-check.repair(check.repair.solution)
-
 # %% [markdown]
-# **Then your code runs the agent.** This is the solution at work; put `my_repair` in its place and watch:
+# **Then your code runs the agent.** This is the solution at work. Put `my_repair` in its place and watch:
 
 # %%
 turn = await stream(check.repair.turn(check.repair.solution))
@@ -464,13 +383,14 @@ turn = await stream(check.repair.turn(check.repair.solution))
 #
 # <details><summary>An answer</summary>
 #
-# Stop is not the only way to tear a history. A crash never reaches the code behind Stop, a session comes back from disk,
-# somebody pastes one. Before the request there is one place for all of them. It costs next to nothing, and it may run
-# again and again, since twice is once: the same history gives the same bytes.
+# Stop is not the only way to tear a history: a crash never reaches the code behind Stop, and a session comes back from
+# disk, or is pasted in. Before the request there is one place for all of them. It costs next to nothing, and it may run
+# again and again: what is repaired already stays the same, byte for byte.
 #
 # </details>
 #
-# **Two: the note.** What does the model read in the place of a result, when the call never started? English or Chinese.
+# **Two: the note.** What does the model read in the place of a result, when the call never started? Write it in English
+# or Chinese.
 
 # %%
 my_note = "The tool failed: aborted by the user."
@@ -489,16 +409,17 @@ check.wording(my_note)
 # </details>
 
 # %%
-check.wording("调用开始之前，用户中断了本轮：该工具没有运行。这不是错误，需要时可以再次调用。")
+turn = await stream(check.wording.turn(check.wording.solution))
 
 
 # %% [markdown]
-# **Think.** The call *was* running when Stop was pressed: it was sending mails. Which of the four sentences are false now?
+# **Think.** Suppose the call *was* running when Stop was pressed, and was sending mails. Which of the four statements are
+# false now?
 #
 # <details><summary>An answer</summary>
 #
 # "It did not run", and with it "it may be called again": half of the mails may be out, and a second run sends them twice.
-# So there are two notes. The other one says that the effects are unknown, and that one must look before repeating.
+# That is why there are two notes. The other one says that the effects are unknown, and that one must look before repeating.
 #
 # </details>
 #
@@ -510,7 +431,6 @@ def my_steering(history, results, words):
     return [*history, *[user(word) for word in words], *results]
 
 
-# %%
 check.steering(my_steering)
 
 # %%
@@ -520,13 +440,10 @@ check.steering(my_steering)
 source(check.steering.solution, fold="One solution")
 
 # %%
-check.steering(check.steering.solution)
-
-# %%
 turn = await stream(check.steering.turn(check.steering.solution))
 
 # %% [markdown]
-# **Think.** Why is behind the results safer than before the call? No provider refuses that:
+# **Think.** Why is it safer behind the results than *before* the call? No provider refuses that:
 
 # %%
 call_1, word = assistant("", call("call_1", "list_dir")), user("Only the tests, please.")
@@ -536,8 +453,8 @@ print(await answer_to([user("Tidy up."), word, call_1, tool("call_1", "src tests
 # <details><summary>An answer</summary>
 #
 # It is accepted, and false. The model reads that you had said it *before* it made the call, and that it did not care.
-# The bytes in the middle of what was sent before have changed, so the prompt cache is lost from there on. Behind the
-# results, history only grows at its end, and the words are the last thing that the model reads before it goes on.
+# Besides, the middle of what was sent before has changed, so the [prompt cache](../docs/GLOSSARY.md) is lost from there
+# on. Behind the results, the history only grows at its end, and your words are the last thing that the model reads.
 #
 # </details>
 #
@@ -545,8 +462,8 @@ print(await answer_to([user("Tidy up."), word, call_1, tool("call_1", "src tests
 #
 # <details><summary>An answer</summary>
 #
-# When what is running does harm, or takes long: queued words change nothing before the batch has ended. And when the
-# words make the rest of the batch pointless: it will run all the same.
+# When what is running does harm, or takes long: queued words change nothing before the batch has ended. And when your
+# words make the rest of the batch pointless, for it will run all the same.
 #
 # </details>
 #

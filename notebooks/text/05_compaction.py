@@ -19,8 +19,9 @@
 #
 # ← [Interrupt](04_interrupt.ipynb) · modules: `compaction`, `summary`, `branching`, `segments`, `context`
 #
-# **The problem.** Every request carries the whole conversation, so every request is larger than the one before, and one
-# day it does not fit. Then something old must go; and what goes first is what you asked for.
+# **The problem.** Every request carries the whole conversation, so every request is larger than the one before. One day it
+# no longer fits the model's [context window](../docs/GLOSSARY.md). Then something old must go, and what goes first is
+# what you asked for.
 
 # %%
 import json
@@ -48,7 +49,7 @@ from agentlab.tools import Registry
 from agentlab.widgets import explore, stream
 
 # %% [markdown]
-# A real conversation (`data/sessions`, from tau-bench): a person changes a flight. Each column is one request.
+# A real conversation (from tau-bench), in which a person changes a flight. Each column is one request:
 
 # %%
 airline = json.loads(data("sessions", "airline_chat.json").read_text())
@@ -60,25 +61,24 @@ draw.chart({"a request of the session": sizes}, unit="tokens", limit=(8_000, "a 
 # %% [markdown]
 # ## Break it
 #
-# A session of a coding agent, 27 messages, written by us: an old task, and the one that is under way.
+# Here is a session of a coding agent, 27 messages, written by us: an old task, then the one that is under way. The last
+# words of the person are marked `!`.
 
 # %%
-def pinned(history, cut=0):
+def fates(history, cut=0):
     """What becomes of each message when history[:cut] is summarised."""
-    person, fates = last_by_person(history), []
-    for at, message in enumerate(history):
-        gone = at < cut and message["role"] != "system"
-        fates.append("summarised" if gone else "pinned" if at == person else "kept")
-    return fates
+    person = last_by_person(history)
+    kept = ["pinned" if at == person else "kept" for at in range(len(history))]
+    return ["summarised" if at < cut and history[at]["role"] != "system" else kept[at] for at in range(len(history))]
 
 
 work = session()
 print(TASK)
-draw.strip(work, fates=pinned(work), caption="the last words of the person are pinned")
+draw.strip(work, fates=fates(work))
 
 
 # %% [markdown]
-# The first idea is to keep **the last few messages**. This model is a script that can only answer what it sees:
+# The first idea is to keep **the last few messages**. This model is a script that can only report on what it sees:
 
 # %%
 def report(request):
@@ -98,18 +98,16 @@ for keep in 7, 8, 27:
     print(f"the last {keep}: {await answer_to(work[-keep:])}\n")
 
 # %% [markdown]
-# Seven cut a call from its result: refused. Eight are accepted, and that is worse: nothing fails, and **the task is gone**.
-# In a tool loop the newest messages are calls and results; the words of the person stand far in front of them.
+# Seven cut a result from its call: refused. Eight are accepted, and that is worse: nothing fails, and **the task is gone**.
+# While tools run, the newest messages are calls and results; the words of the person stand far in front of them.
 #
-# So a summary has to stand for what goes. But a summary tells again, what is told again changes, and a long session is
-# compacted many times. Some things must get through word for word.
+# So a summary has to stand for what goes. But whoever retells changes something, and a long session is retold many times.
+# Some things must come through word for word.
 #
 # ## The mechanism
 #
-# ### When? Ask the provider
-#
-# Each response reports its usage. Input and output together are about what the next request carries. From 75 % of the
-# window on it is time, since writing the summary needs room, too.
+# **When?** Ask the provider. Each response reports its usage: input and output together are about what the next request
+# carries. From 75 % of the window on it is time, since writing the summary needs room, too.
 
 # %%
 for prompt, output in (58_000, 1_200), (98_400, 1_800):
@@ -118,37 +116,9 @@ for prompt, output in (58_000, 1_200), (98_400, 1_800):
     print("yes:" if decision.compact else "no: ", decision.why)
 
 # %% [markdown]
-# Why not count yourself? You do not have the provider's tokenizer, and "a token is four characters" is a rule of thumb
-# for English prose. (The offline provider has a tokenizer of its own, as each provider has.)
-
-# %%
-samples = {
-    "a sentence": "Please change the flight back to the fastest one. " * 20,
-    "the same in Chinese": "请把回程航班改成最快的一班。" * 20,
-    "JSON of a tool": airline[27]["content"],
-    "the whole airline session": None,
-}
-rows = []
-for name, text in samples.items():
-    guess = (text_size(text) if text else text_size(airline)) // 4
-    counted = len(tokenize(text)) if text else len(render([], airline))
-    rows.append((name, guess, counted, f"{guess / counted - 1:+.0%}"))
-draw.table(rows, head=("text", "characters / 4", "the provider counts", "the guess is off by"))
-
-# %% [markdown]
-# Who trusts the guess sends this, and hears about the window from the provider:
-
-# %%
-try:
-    await Simulator(["Sure."], context_window=9_000).client().complete(airline)
-except ContextOverflow as refused:
-    print(f"guessed {text_size(airline) // 4:,} tokens. The provider:", refused.body["error"]["message"])
-
-# %% [markdown]
-# ### Where? In three segments
-#
-# What is summarised, what is pinned, what is simply kept. The cut starts at the newest messages, is **pulled back to the
-# last words of the person**, if that is affordable, and never falls into a pair:
+# **Where?** The cut makes three segments: what is summarised, what is pinned, what is simply kept. It starts at the newest
+# messages, is **pulled back to the last words of the person** if that is affordable, and never falls between a call and
+# its results:
 
 # %%
 source(compaction.split_index, docstring=False)
@@ -156,14 +126,14 @@ source(compaction.split_index, docstring=False)
 # %%
 cut = split_index(work)
 print("the newest 8 begin at", len(work) - 8, "- the cut is at", cut)
-draw.strip(work, fates=pinned(work, cut))
+draw.strip(work, fates=fates(work, cut))
 
 # %% [markdown]
-# `last_by_person` looks at the field `origin`, never at words: the watchdog's nudge and an earlier summary have the role
-# `user`, too, and an anchor on one of them would lose the task all the same.
+# `last_by_person` looks at the field `origin`, never at words. An earlier summary and the watchdog's nudge (its warning to
+# a model that goes round in circles) have the role `user`, too; pinning one of them would lose the task all the same.
 #
-# Then a summary stands for the first six. The one who writes it is a script here; the real one gets a prompt with five
-# sections, and everything as flat text.
+# **What stands there instead?** One message with a summary. A script writes it here; a real model gets a prompt that asks
+# for five sections.
 
 # %%
 FIVE = """1. Task: "How are the tests of this project organised?" Answered.
@@ -175,20 +145,18 @@ print(len(work), "messages became", len(done.history), "and", done.dropped, "wer
 print(done.history[0]["content"])
 print("\nthe rest is verbatim:", done.history[1:] == work[6:])
 
-# %% [markdown]
-# The summariser reads flat text under headings, since a request for a summary carries no tools, and some providers refuse
-# tool traffic in it:
-
 # %%
 text = f"{SUMMARY_PROMPT}\n\n{summary_source(work[:6])[:220]} [...]"
-title = "<details><summary>The prompt, and the beginning of what it reads</summary>"
-Markdown(f"{title}\n\n```text\n{text}\n```\n\n</details>")
+Markdown(f"<details><summary>SUMMARY_PROMPT</summary>\n\n```text\n{text}\n```\n\n</details>")
 
 
 # %% [markdown]
+# (The fold shows the prompt, and how the old messages are sent: as flat text under headings. Some providers refuse calls
+# and results in a request that offers no tools.)
+#
 # ## Turn the knob
 #
-# The real session, stopped where it stands: a tool loop is running, or not. What stays?
+# The airline session, stopped where it stands. `so_far` says where; a tool loop may be running there, or not. What stays?
 
 # %%
 def view(so_far, keep_recent, max_anchor_chars):
@@ -196,30 +164,27 @@ def view(so_far, keep_recent, max_anchor_chars):
     cut = split_index(history, keep_recent, max_anchor_chars)
     left = text_size(history[cut:]) + text_size(history[:1])
     note = f"the cut is at {cut}: {left:,} of {text_size(history):,} characters stay"
-    return draw.strip(history, fates=pinned(history, cut), caption=note)
+    return draw.strip(history, fates=fates(history, cut), caption=note)
 
 
-knob = explore(
-    view, so_far=[22, 36, 48, 62], keep_recent=(2, 20), max_anchor_chars=(0, 10_000, 500)
-)
+knob = explore(view, so_far=[22, 36, 48, 62], keep_recent=(2, 20), max_anchor_chars=(0, 10_000, 500))
 knob.set(so_far=22, keep_recent=8, max_anchor_chars=8_000)
 
 # %%
 rows = []
-for so_far, keep, limit in (22, 8, 8_000), (22, 8, 6_000), (22, 16, 6_000), (36, 4, 8_000), (62, 8, 8_000):
+for so_far, keep, limit in (36, 4, 8_000), (62, 8, 8_000), (22, 8, 6_000), (22, 8, 8_000):
     knob.set(so_far=so_far, keep_recent=keep, max_anchor_chars=limit)
     history = airline[:so_far]
     cut, words = split_index(history, keep, limit), last_by_person(history)
-    newest = words >= so_far - keep
-    fate = "summarised" if words < cut else "among the newest" if newest else "pinned"
+    fate = "summarised" if words < cut else "among the newest" if words >= so_far - keep else "pinned"
     rows.append((so_far, keep, limit, cut, f"{words}: {history[words]['content'][:30]}", fate))
-knob.set(so_far=22, keep_recent=8, max_anchor_chars=8_000)
 head = ("messages", "keep_recent", "max_anchor_chars", "cut at", "the person's last words", "are")
 draw.table(rows, head=head)
 
 # %% [markdown]
-# At 6,000 the way back to the words is too far: pinning them would keep nearly everything. Then **code copies the words**
-# into the summary message, up to 4,000 characters. No prompt is asked to. Our own session, with a limit of 1,000:
+# With a limit of 6,000 the way back to the words is too far: pinning them would keep nearly everything. Then **code copies
+# the words** into the summary message, up to 4,000 characters, whatever the model writes. Our coding session, with a limit
+# of 1,000:
 
 # %%
 RETOLD = "1. Task: the user is working on date helpers. 2. Done: some edits. 3. Open: tests."
@@ -230,67 +195,25 @@ print(far.history[0]["content"].partition("\n\nGo on")[0])
 # %% [markdown]
 # ## When the summariser fails
 #
-# The summary is a request, too, and fails like one. But now there is no room to wait. So there is a way that needs no
-# model and cannot fail: an **outline**, one line for each message. Here the provider answers 429:
+# The summary is a request, too, and fails like one, and there is no room left to wait. So there is a way that needs no
+# model and cannot fail: an **outline**, one line for each message. Here the provider answers 429, too many requests:
 
 # %%
 tired = Simulator([Fault(status=429)] * 5).client()
 poor = await compact(work, summarize=summarizer(tired))
-print("degraded:", poor.degraded, "|", len(poor.history), "messages")
-print(poor.reason.split(": Rate limit")[0], "\n")
+print("degraded:", poor.degraded, "|", len(poor.history), "messages\n")
 for line in poor.summary.split("\n"):
     print(textwrap.shorten(line, 90, placeholder=" [...]"))
 
 # %% [markdown]
-# A lossy memory is better than a session that is gone. Other answers that are no summary:
-
-# %%
-worse = {
-    "nothing": lambda text: " ",
-    "a tool call instead": lambda text: assistant("", call("c", "read_file", path="a")),
-    "longer than what it replaces": lambda text: text * 3,
-    "half a summary": summarizer(Simulator(["Task: " + "more and more " * 99], context_window=900).client()),
-}
-rows = []
-for name, summarize in worse.items():
-    result = await compact(work, summarize=summarize)
-    rows.append((name, result.degraded, len(result.history), result.reason))
-draw.table(rows, head=("the summariser returns", "degraded", "messages", "reason"))
-
-
-# %% [markdown]
-# ## Ten in a row
-#
-# A long task is compacted again and again, each time from the last summary. The scripted summariser tells the task again,
-# and loses every tenth word. Left: that is all there is. Right: the same summariser, and code that copies.
-
-# %%
-def again(text):
-    """The first section: the earlier summary, or else the words of the person."""
-    words = text.split(" ===\n", 1)[1].split("\n===", 1)[0].split()
-    return " ".join(word for at, word in enumerate(words, len(words)) if at % 10)
-
-
-TEN = session()[7:27]  # ten calls with their results
-summary, history, rows = again(summary_source(work[6:])), work[6:7], []
-for number in range(1, 11):
-    if number > 1:
-        summary = again(summary_source(TEN, previous=summary))
-    history = (await compact([*history, *TEN], summarize=again, max_anchor_chars=0)).history
-    if number in (1, 4, 10):
-        words = history[0]["content"].split("verbatim:\n")[1].split("\n\n")[0]
-        rows.append((number, summary, words))
-draw.table(rows, head=("compaction", "told again", "copied by code"))
-
-# %% [markdown]
-# Of the rest (what was decided, which way did not work) code cannot tell what still holds. There the prompt asks to copy
-# word for word from the earlier summary: your second exercise.
+# A poor memory is better than a lost session. The same happens when the summariser returns nothing, a tool call, half a
+# summary, or one that is longer than what it replaces.
 #
 # ## Go back
 #
 # You take back your last words, or go on from an earlier point: a **branch**. The whole transcript is still there. Drop
-# the summary and start from it? Then the branch is as long as before, and is compacted, and paid, again. Keep it? Then
-# it may tell what you have just taken back.
+# the summary and start from the transcript? Then the branch is as long as before, and a new summary must be paid for.
+# Keep the summary? Then it may tell what you have just taken back.
 
 # %%
 follow_up = user("Now give parseDate the same parameter.")
@@ -298,8 +221,8 @@ transcript, seen = [*work, follow_up], [*done.history, follow_up]
 
 
 def branched(cut):
-    fates = ["kept" if at < cut else "dropped" for at in range(len(transcript))]
-    timeline = draw.strip(transcript, fates=fates, caption=f"the transcript, cut at {cut}")
+    taken = ["kept" if at < cut else "dropped" for at in range(len(transcript))]
+    timeline = draw.strip(transcript, fates=taken, caption=f"the transcript, cut at {cut}")
     return draw.html(timeline, branch(transcript, seen, cut))
 
 
@@ -311,40 +234,18 @@ for cut in 0, 3, 6, 20, 27:
     knob.set(cut=cut)
     found = branch(transcript, seen, cut)
     print(f"cut at {cut:2}: {found.which}, {len(found.history):2} messages instead of {cut:2}")
-parts = [("a cut at 0 to 5: rebuilt", 6, "paid again"), ("at 6 to 27: reused", 22, "cached")]
-draw.bar(parts, unit="places")
 
 # %% [markdown]
-# One question decides: **is the message at the cut in the view?** Then the summary covers only what comes before it. People
-# mostly take back their newest words, so the cheap case is the frequent one.
+# One question decides: **is the message at the cut still in the view**, that is, in what is sent now? Then the summary
+# covers only what comes before the cut. People mostly take back their newest words, so the cheap case is the frequent one.
 #
 # ## In the loop
 #
-# A session of 200 turns, a window of 2,000 tokens. Both models are scripts that know only what they are shown: the worker
-# ports the module that the person names, the scribe writes down how far the work is.
+# A session of 200 turns in a window of 2,000 tokens. Both models are scripts that know only what they are shown: the
+# worker ports the module that the person names, the scribe writes the summaries.
 
 # %%
 WINDOW, TURNS = 2_000, 200
-
-
-def words(turn):
-    return f"Port module_{turn} to v2, and leave its comments as they are."
-
-
-def worker(request):
-    asked = re.findall(r"Port (module_\d+) to v2", json.dumps(request["messages"]))
-    if not asked:
-        return "I do not know what I was asked to do."
-    if request["messages"][-1]["role"] == "tool":
-        return f"{asked[-1]} is ported."
-    return assistant("", call(f"call_{asked[-1]}", "port", path=asked[-1]))
-
-
-def scribe(request):
-    last = max(map(int, re.findall(r"module_(\d+)", request["messages"][-1]["content"])))
-    return f"1. Task: as quoted. 2. Done: up to module_{last}. 3. Open: the rest. 4. port. 5. None."
-
-
 port_tools = Registry()
 
 
@@ -354,10 +255,25 @@ def port(path: str) -> str:
     return f"{path} was ported.\n" + "\n".join(f"{path}, line {n}: changed" for n in range(1, 13))
 
 
+def words(turn):
+    return f"Port module_{turn} to v2, and leave its comments as they are."
+
+
+def worker(request):
+    asked = re.findall(r"Port (module_\d+) to v2", json.dumps(request["messages"]))[-1]
+    ported = request["messages"][-1]["role"] == "tool"
+    return f"{asked} is ported." if ported else assistant("", call(f"call_{asked}", "port", path=asked))
+
+
+def scribe(request):
+    last = max(map(int, re.findall(r"module_(\d+)", request["messages"][-1]["content"])))
+    return f"1. Task: as quoted. 2. Done: up to module_{last}. 3. Open: the rest. 4. port. 5. None."
+
+
 # %%
 async def work_on(manager=None):
-    provider = Simulator(worker, context_window=WINDOW)
-    client, history, wired = provider.client(), [], hooks(manager) if manager else None
+    provider, history = Simulator(worker, context_window=WINDOW), []
+    client, wired = provider.client(), hooks(manager) if manager else None
     for number in range(1, TURNS + 1):
         turn = run_turn([*history, user(words(number))], client, port_tools, hooks=wired)
         try:
@@ -367,72 +283,72 @@ async def work_on(manager=None):
     return provider, history, f"turn {number}: {history[-1]['content']}"
 
 
-manager = SegmentManager(summarizer(Simulator(scribe).client()), limits=Limits(WINDOW))
 alone, _, refusal = await work_on()
+manager = SegmentManager(summarizer(Simulator(scribe).client()), limits=Limits(WINDOW))
 steady, history, ending = await work_on(manager)
 print("without:", refusal)
 print("with:   ", ending)
+told = [words(1 + at // 2) in json.dumps(request["messages"]) for at, request in enumerate(steady.requests)]
+print(f"what the person had asked stands in {sum(told)} of {len(told)} requests, word for word")
+print(f"the history of the session is whole: {len(history)} messages")
 
 # %%
-refused = f"without, refused at request {len(alone.requests)}"
-usages = {refused: alone.usages, "with compaction": steady.usages}
+usages = {f"without, refused at request {len(alone.requests)}": alone.usages, "with compaction": steady.usages}
 rows = {name: [usage["prompt_tokens"] for usage in listed] for name, listed in usages.items()}
 draw.chart(rows, unit="tokens", limit=(WINDOW, "the window"))
 
-# %%
-told = [words(1 + at // 2) in json.dumps(request["messages"]) for at, request in enumerate(steady.requests)]
-print(f"{len(told)} requests; what the person had asked stands in {sum(told)} of them, word for word")
-print(f"the history of the session is whole: {len(history)} messages")
-
 # %% [markdown]
-# A manager changes what is **sent**, never the history: that is the log, and a branch can start anywhere in it. It keeps
-# its view, so the summary is paid for once, and its bytes stay the same from request to request.
+# The manager changes what is **sent**, never the history: that is the log, and a branch can start anywhere in it. It keeps
+# its view, so each summary is paid for once, and its bytes stay the same from request to request.
 #
 # ## What to count?
 #
-# "Long" has four units, and they disagree:
+# "Long" has many units, and they disagree. Why not count tokens yourself? "A token is four characters" is a rule of thumb
+# for English prose; see how far off it is for anything else:
 
 # %%
-samples = {"a word": "hello", "one accent": "é", "two characters": "日本", "an emoji": "🙂", "a family": "👩‍👩‍👧"}
+samples = {"an accent": "é", "Chinese": "请把回程航班改成最快的一班。", "an emoji": "🙂", "a family": "👩‍👩‍👧", "JSON": airline[27]["content"]}
 rows = []
 for name, text in samples.items():
     units = len(text.encode("utf-16-le")) // 2
-    rows.append((name, text, len(text), units, len(text.encode()), len(tokenize(text))))
-head = ("sample", "you see", "code points (Python's len)", "UTF-16 units (JavaScript)", "UTF-8 bytes", "tokens")
+    rows.append((name, text[:14], len(text), units, len(text.encode()), len(tokenize(text)), len(text) // 4))
+head = ("sample", "text", "code points (Python's len)", "UTF-16 units (JavaScript)", "UTF-8 bytes", "tokens", "characters / 4")
 draw.table(rows, head=head)
 
 
 # %% [markdown]
-# (Tokens as the offline provider counts them.) So each part of the book says what it counts, and why:
+# (Tokens as the offline provider counts them.) So each part of this book says what it counts.
+#
+# <details><summary>Who counts what, and why</summary>
 #
 # | who | counts | because |
 # |---|---|---|
-# | the window, the bill, the trigger of compaction | tokens, as **reported** | it is the provider's number, and nobody else has it |
-# | anchor and summary here; `spill` (or bytes, on request) | characters: Python's code points | cheap, known before sending, and a cut never falls inside one; a combined emoji can still be parted |
+# | the window, the bill, when to compact | tokens, as **reported** | it is the provider's number, and nobody else has it |
+# | anchor and summary here; `spill` | characters: Python's code points | cheap, and known before sending; no cut falls inside one, though it may part a combined emoji |
 # | files, the journal, the wire | UTF-8 bytes | that is what is stored and sent |
-# | the seeds of this book, which are JavaScript | UTF-16 units, now and then called bytes | it is what `.length` gives; a cut may fall into an emoji |
+# | the seeds of this book, in JavaScript | UTF-16 units, now and then called bytes | it is what `.length` gives; a cut may fall into an emoji |
 #
-# And there are three ways to shrink a conversation. An agent picks one:
+# </details>
+#
+# And there are three ways to shrink a conversation, of which an agent picks one. (Before all three,
+# [`spill`](02_spill.ipynb) keeps long outputs from coming in at all.)
 #
 # | way | what it shrinks | its unit | what is lost |
 # |---|---|---|---|
-# | **segments** (this chapter) | the old part, into one message | tokens reported, then messages and characters | what the summary leaves out; code keeps the words |
-# | **layers** ([chapter 07](07_layers.ipynb)) | single results first, a summary last | UTF-8 bytes of the request's JSON lines | from the view: whole groups of the middle, without a summary (snip), older results (micro), then what the summary leaves out; files have the long results, and the transcript |
-# | **surface** ([chapter 09](09_surface.ipynb)) | a view over a log; long texts keep both ends | code points | nothing: the log has all of it |
-#
-# And before all three, [`spill`](02_spill.ipynb) keeps long outputs from coming in at all.
+# | **segments**, this chapter | the old part, into one message | reported tokens, then messages and characters | what the summary leaves out; code keeps the person's last words |
+# | **layers**, [chapter 07](07_layers.ipynb) | single results first, a summary last | UTF-8 bytes of the request | from the view: groups in the middle, old results; long results stay in files |
+# | **surface**, [chapter 09](09_surface.ipynb) | a view over a log | code points | nothing: the log has all of it |
 #
 # ## Your turn
 #
-# **1.** Where to cut? This one keeps the newest messages. Keep the pairs and the person's words, too, if all from these
-# words on has at most `max_anchor_chars` characters (`summary.text_size`). And return 0 when nothing is gained.
+# **One: where to cut.** This one keeps the newest messages. Keep pairs whole, too, and the person's words, if all from
+# these words on has at most `max_anchor_chars` characters (`summary.text_size`). Return 0 when nothing is gained.
 
 # %%
 def my_split(history, keep_recent=8, max_anchor_chars=40_000):
     return max(0, len(history) - keep_recent)
 
 
-# %%
 check.split_index(my_split)
 
 # %%
@@ -440,9 +356,6 @@ check.split_index(my_split)
 
 # %%
 source(check.split_index.solution, fold="One solution")
-
-# %%
-check.split_index(check.split_index.solution)
 
 # %% [markdown]
 # **Then your code runs the agent.** The session goes on, cut by your function, with a poor summary in front:
@@ -452,16 +365,16 @@ turn = await stream(check.split_index.turn(check.split_index.solution))
 
 
 # %% [markdown]
-# **2.** A rolling summary. Your function gets the earlier one (or `None`) and the messages that go now, and returns what
-# the summariser reads. It does what a prompt can ask for: what stands under the line `=== earlier summary ===` it
-# copies, up to the next line that begins with `===`; all else it tells again, and loses words.
+# **Two: a rolling summary.** A long session is compacted again and again, each time from the last summary. Your function
+# gets that one (or `None`) and the messages that go now, and returns what the summariser reads. This summariser does what
+# a prompt can ask for: what stands under the line `=== earlier summary ===`, up to the next line that begins with `===`,
+# it copies. All else it tells again, and loses words.
 
 # %%
 def my_source(previous, messages):
     return "\n".join([previous or "", *[message["content"] or "" for message in messages]])
 
 
-# %%
 check.rolling_summary(my_source)
 
 # %%
@@ -469,9 +382,6 @@ check.rolling_summary(my_source)
 
 # %%
 source(check.rolling_summary.solution, fold="One solution")
-
-# %%
-check.rolling_summary(check.rolling_summary.solution)
 
 # %% [markdown]
 # **Then your code runs the agent.** Something was decided long ago, and is asked for at the end:
@@ -481,8 +391,9 @@ turn = await stream(check.rolling_summary.turn(check.rolling_summary.solution))
 
 
 # %% [markdown]
-# **3.** The model shall know how late it is. Here the time stands in the summary message, which is made anew for each
-# request. The provider has a prefix cache: what begins like the last request is cheap. Run the check, and read the bill.
+# **Three: the time.** The model shall know how late it is. Here the time stands in the summary message, which is made anew
+# for each request. The provider has a [prompt cache](../docs/GLOSSARY.md): what begins like the last request is cheap. Run
+# the check, and read the bill.
 
 # %%
 def my_view(summary, tail, now):
@@ -490,7 +401,6 @@ def my_view(summary, tail, now):
     return [{"role": "user", "content": head, "origin": "compaction"}, *tail]
 
 
-# %%
 check.stable_summary(my_view)
 
 # %%
@@ -502,16 +412,14 @@ source(check.stable_summary.solution, fold="One solution")
 # %%
 check.stable_summary(check.stable_summary.solution)
 
-# %%
-turn = await stream(check.stable_summary.turn(check.stable_summary.solution))
-
 # %% [markdown]
 # **Think.** Why does copying beat rewriting, even when the model is good at it?
 #
 # <details><summary>An answer</summary>
 #
 # Because it happens again and again. Every rewriting is a little wrong in its own way, and the next one starts from it: nine
-# tenths, ten times, is a third. A copy of a copy is still the text. It is the same reason as for the person's words.
+# tenths, ten times, is a third. A copy of a copy is still the text. That is why code copies the person's words; of all
+# else code cannot tell what still holds, so there the prompt asks for a copy.
 #
 # </details>
 #
@@ -520,8 +428,9 @@ turn = await stream(check.stable_summary.turn(check.stable_summary.solution))
 # <details><summary>An answer</summary>
 #
 # The message is: it is text in a list, written once, the same bytes each time, until the next compaction. A time in it
-# does no harm while it is stored; it does when it is rendered anew for each request. The summary is not: ask twice for a
-# summary of the same messages, and two texts come back. So it is kept, and no branch makes a new one without need.
+# does no harm if it was written down once; it does if it is filled in anew for each request. The summary is not stable:
+# ask twice for a summary of the same messages, and two texts come back. So it is kept, and no branch makes a new one
+# without need.
 #
 # </details>
 #
@@ -530,8 +439,8 @@ turn = await stream(check.stable_summary.turn(check.stable_summary.solution))
 #
 # <details><summary>An answer</summary>
 #
-# The task stands in message 1 there, four messages before, and goes into the summary. Code can tell *who* wrote a message, not
-# which one is the task. That is why the prompt asks for the person's words in quotation marks, and why codex keeps
+# The task stands in message 1 there, four messages before, and goes into the summary. Code can tell *who* wrote a message,
+# not which one is the task. That is why the prompt asks for the person's words in quotation marks, and why codex keeps
 # several of the person's messages, up to a number of tokens.
 #
 # </details>

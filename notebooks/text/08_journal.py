@@ -423,14 +423,18 @@ with new_journal("shared", {"model": "small"}, durability="sync") as first:
 # %% [markdown]
 # ## Keys stay out
 #
-# A log is copied, backed up and shown to others. So what counts as a key?
+# A log is copied, backed up and shown to others. So the values of the keys in the environment become `[redacted]` wherever
+# they turn up, a setting named like a key is left out, and in messages and results what can only be a key is masked.
+#
+# <details><summary>Which names count as a key?</summary>
 #
 # - **In settings** (the first line, `config`) any name that ends in a key's word: `api_key`, `token`, `auth`, `secret`,
 #   `password`, `credentials`, `cookie`, `HF_TOKEN`, `x-functions-key`. The field is left out, so that a resumed session looks
 #   for a fresh key. In a list of words, `["--api-key", "sk-..."]`, the key is masked.
 # - **In messages, inputs and results** only a name that can mean nothing else: `api_key`, `Authorization`, `access_token`,
 #   `client_secret`, `password`. It is masked, and all keeps its shape: a recipe for a cookie stays a recipe.
-# - **Known values**, those of the keys in the environment, become `[redacted]` wherever they turn up.
+#
+# </details>
 #
 # A key known by neither name nor value, in the middle of a text, stays in the log.
 

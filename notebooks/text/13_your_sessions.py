@@ -20,7 +20,7 @@
 # ← [The whole agent](12_agent.ipynb) · modules: `transcripts`, `audit`, `auditcli`
 #
 # **The problem.** Agents write their sessions to your disk, each product in a form of its own. What did a session cost,
-# what was wasted in it, could it be sent again? Who reads such a file carelessly gets wrong numbers, and no error.
+# what was wasted in it, could it be sent again? A careless reader of such a file gets wrong numbers, and no error.
 
 # %%
 import json
@@ -44,7 +44,7 @@ from agentlab.widgets import explore, stream
 
 # %% [markdown]
 # Claude Code writes one JSON record a line. This is a real session (`data/sessions`, where every file has its origin
-# and licence): a call was rejected, two sub-agents explored a repository.
+# and licence): a call was rejected, and two sub-agents (agents started by the agent) explored a repository.
 
 # %%
 SAMPLES = data("sessions")
@@ -88,12 +88,11 @@ draw.table(rows, head=("message.id", "block", "tokens in", "tokens out"))
 
 
 # %% [markdown]
-# So the sum counts the input two or three times. And who takes the first part of each reply loses nearly all of its
-# output.
+# So the sum counts the input two or three times. And the *first* part of each reply knows next to nothing of its output.
 #
 # **2. Follow the parent links.** Every record names its parent, so the history seems to be the way back from the last
-# record. It is followed in a session that was rewound and compacted (a sample), and in five records that were written
-# for this cell, in the shape that Claude Code uses: one reply calls two tools at once.
+# record. We follow it in a sample that was rewound and compacted, and in five records written for this cell, in Claude
+# Code's shape: one reply calls two tools at once.
 
 # %%
 def walk_back(found):
@@ -123,8 +122,9 @@ for found in records(REWOUND), parallel:
     print(f"{len(way)} of {len(found)} records; not on the way: {lost}")
 
 # %% [markdown]
-# A compaction starts a new root: all before it is lost, the task first. And a result hangs on its own call, so parallel
-# results fork: `result a` is on no way back. Its call was answered, and looks as if it was not.
+# A [compaction](05_compaction.ipynb) starts a new root: all before it is lost, the person's task, too. And a result hangs
+# on its own call, so parallel results fork: `result a` is not on the way back. Its call was answered, and looks as if
+# it was not.
 #
 # **3. Read while it is being written.** The last line is half there:
 
@@ -140,9 +140,9 @@ except json.JSONDecodeError as error:
 # %% [markdown]
 # ## The mechanism
 #
-# `transcripts.read` makes **the history that this whole book works on** from any of six formats. It takes the file as
-# an event log: parts of a reply go to where the reply stands (by `message.id`), results to their call (by its id), in
-# the order of the file. Nothing is recognised by its wording. What has no place in a history is left out and counted:
+# `transcripts.read` makes **the history that this whole book works on** from any of six formats. It reads the file as a
+# log, in its order: parts go to their reply by `message.id`, results to their call by its id. Nothing is recognised by
+# its wording. What has no place in a history is left out, and counted:
 
 # %%
 session = transcripts.read(FILE)
@@ -155,15 +155,15 @@ for file in FILE, half:
     print(f"{told(usages)}; {len(each.history)} messages; lines not readable: {each.damaged}")
 
 # %% [markdown]
-# The half line costs itself and nothing else. The heart of it is this: a result may come late, and an id may come
-# again, so it goes to the newest call that still waits for it.
+# Of the half line only itself is lost. The heart of the reader is this: a result may come late, and an id may be used
+# again, so a result goes to the newest call that still waits for one.
 
 # %%
 source(transcripts.builder.Builder.result, fold="Builder.result")
 
 # %% [markdown]
-# All that was broken above, and other products. (mini-swe-agent and old SWE-agent call no tools: a command stands in
-# the text, and what it printed comes back as a user message.)
+# What was broken above, and other products' files. (mini-swe-agent and old SWE-agent make no tool calls: the command
+# stands in the text, and what it printed comes back as a user message.)
 
 # %%
 joined = half.with_name("parallel.jsonl")
@@ -182,8 +182,8 @@ draw.columns(*strips, heads=list(SHOWN))
 # %% [markdown]
 # ## Could it go on?
 #
-# A session that is resumed is sent again, as it stands. Here the offline provider is asked, which has the vendors'
-# rules and words. This file was made to be difficult (its authors call it `edge_cases`): two calls have no result.
+# A session that is resumed is sent again, as it stands. We ask the offline provider, which has the vendors' rules and
+# words. This file was made to be difficult (its authors call it `edge_cases`): two calls have no result.
 
 # %%
 edge = transcripts.read(SAMPLES / "claude_code_1.0.x_edge_cases.jsonl").history
@@ -198,23 +198,26 @@ async def answer(history, dialect):
 
 
 print("without a result:", *(problem.call_id for problem in problems(edge)))
+rows = []
 for name, history in ("raw", edge), ("repaired", repair(edge).history):
     for dialect in "openai", "deepseek":
-        print(f"{name}, {dialect}: {await answer(history, dialect)}")
+        rows.append((name, dialect, await answer(history, dialect)))
+draw.table(rows, head=("history", "provider", "what it answers"))
 
 # %% [markdown]
 # ## The audit
 #
-# Now every lens of this book on one session: tokens by role, pairing, what each mechanism **would have saved**, each
-# one alone. These tokens are estimated, a quarter of the characters; nothing is changed or written.
+# Now one session under every lens of this book: tokens by role, pairing, and what each mechanism **would have saved**,
+# each alone: [spill and fold](02_spill.ipynb), [prune](09_surface.ipynb), [compaction](05_compaction.ipynb). These tokens
+# are an estimate, a quarter of the characters. Nothing is changed or written.
 
 # %%
 report = audit(session)
 draw.html(report)
 
 # %% [markdown]
-# And the cache? Here the counts are the provider's own. A request should read from the cache what the one before it
-# wrote or read:
+# And the [cache](06_cache.ipynb)? Here the counts are the provider's own. A request should read from the cache what the
+# one before it wrote or read:
 
 # %%
 usages = [used.usage for used in session.usages]
@@ -227,14 +230,15 @@ for miss in report.cache.worst:
     print(f"line {miss.line}: {miss.missed:,} paid again, {miss.idle_s:.0f} s later: {miss.verdict}")
 
 # %% [markdown]
-# Each pause is shorter than the five minutes that this cache lives, so time did not do it: `rewritten`. Who did cannot
-# be seen, since the file holds the conversation and not the requests: tools, system prompt, and the server that
-# answered are not in it.
+# Each pause is shorter than the five minutes that this cache lives, so it was not time: the verdict is `rewritten`. What
+# was rewritten cannot be seen, since the file holds the conversation and not the requests: the tools and the system
+# prompt are not in it.
 #
 # ## Your own sessions
 #
-# Name a folder. Its 20 newest files are read **on this machine, and nothing is sent anywhere**. Names and texts are cut
-# short and escaped. But outputs are saved with a notebook: clear them before you pass it on.
+# Name a folder. Its 20 newest files are read **on this machine, and nothing is sent anywhere**. But outputs are saved with
+# a notebook: clear them before you pass it on. (For whole folders there is a command, `agentlab audit PATH…`, with
+# `--json` for programs.)
 
 # %%
 FOLDER = None  # for example "~/.claude/projects" or "~/.codex/sessions"
@@ -262,19 +266,12 @@ if not own:
 head = ("file", "messages", "tokens", "faults", "most saved by", "cache waste", "calls repeated")
 draw.table(rows, head=head)
 
-# %% [markdown]
-# For whole folders there is a command, `agentlab audit PATH…`: as text, or with `--json` for programs. It holds one
-# session at a time in memory, and its exit status tells whether everything could be read. Called from here:
-
-# %%
-auditcli.main([str(SAMPLES / "airline_chat.json")])
-
 
 # %% [markdown]
 # ## Turn the knob
 #
-# Which budget would have suited these sessions? The limits of [Tool output](02_spill.ipynb), on what tools really
-# printed.
+# Which budget would have suited these sessions? `per_result` and `per_batch` are the limits of
+# [Tool output](02_spill.ipynb), in characters, here on what tools really printed.
 
 # %%
 def saved(session, per_result, per_batch):
@@ -282,7 +279,7 @@ def saved(session, per_result, per_batch):
     return audit(read(own[session]), budget=budget)
 
 
-def view(session, per_result, per_batch):
+def view(per_result, per_batch, session):
     one = saved(session, per_result, per_batch)
     bars = []
     for mechanism in MECHANISMS:
@@ -293,32 +290,32 @@ def view(session, per_result, per_batch):
     return draw.html(strip, draw.columns(*bars[:2]), draw.columns(*bars[2:]))
 
 
-limits = {"per_result": (500, 50_000, 500), "per_batch": (1_000, 100_000, 1_000)}
-knob = explore(view, session=Dropdown(options=list(own)), **limits)
-knob.set(per_result=8_000, per_batch=16_000)
+limits = {"per_result": (1_000, 50_000, 1_000), "per_batch": (2_000, 100_000, 2_000)}
+knob = explore(view, **limits, session=Dropdown(options=list(own)))
+knob.set(per_result=18_000, per_batch=36_000)
 
 # %%
-LIMITS = (50_000, 100_000), (8_000, 16_000), (500, 1_000)
+LIMITS = (50_000, 100_000), (18_000, 36_000), (1_000, 2_000)
 lines = [f"{'tokens saved by spill':48}" + "".join(f"{a:>8,} and {b:>7,}" for a, b in LIMITS)]
-for name in list(own)[:4]:
+for name in list(own)[:3]:
     lines.append(f"{name:48}")
     for per_result, per_batch in LIMITS:
         knob.set(session=name, per_result=per_result, per_batch=per_batch)
         spill = saved(name, per_result, per_batch).spill
         lines[-1] += f"{spill.tokens:>8,}  of {spill.before // 4:>7,}"
-knob.set(session=next(iter(own)), per_result=8_000, per_batch=16_000)
+knob.set(session=next(iter(own)), per_result=18_000, per_batch=36_000)
 print("\n".join(lines))
 
 
 # %% [markdown]
-# The first column is the default: it spills nothing here. Spill, fold and prune are for outputs. The talk of tau-bench
-# is long and its results are short, so with the default only compaction gains anything. Look at your own sessions before
+# The first column is the default: it spills nothing here. Spill, fold and prune shorten what tools print. In tau-bench's
+# session the talk is long and the results are short, so there compaction gains most. Look at your own sessions before
 # you choose.
 #
 # ## Your turn
 #
-# Count the usage of a session, **each request once**: a function of the records (whatever the lines hold) that returns
-# the usages that count. This one is careful with the lines, and counts as above:
+# Count the usage of a session, **each request once**: a function that gets the records, whatever the lines hold, and
+# returns the list of the usages that count. This one is careful with the lines, but counts as above:
 
 # %%
 def my_usages(records):
@@ -343,24 +340,24 @@ source(check.usage_once.solution, fold="One solution")
 check.usage_once(check.usage_once.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** Its session is written down in parts, and it asks your function what it has spent;
-# the check holds that against the provider's bill.
+# **Then your code runs the agent.** Put `my_usages` in here: the agent's session is written down in parts, and a tool asks
+# your function what was spent. The check has compared that with the provider's bill.
 
 # %%
 turn = await stream(check.usage_once.turn(check.usage_once.solution))
 
 # %% [markdown]
-# **Think.** The session was rewound: two branches, and the model has seen only one of them at a time. Why does the
-# reader keep both?
+# **Think.** The sample that was rewound has two branches, and the model has seen only one of them at a time. Why does
+# `transcripts.read` keep both?
 #
 # <details><summary>An answer</summary>
 #
-# Both were paid for, and both happened: the file is the log. For what the model saw *last*, one would need a view, and
-# the rules of the product that made it. The reader says `rewinds` and `compactions` in `meta`, so nobody is misled.
+# Both were paid for, and both happened: the file is the log. For what the model saw *last* one would need a view, and the
+# rules of the product that made it. `meta` counts `rewinds` and `compactions`, so nobody is misled.
 #
 # </details>
 #
-# **Think.** The audit adds up what spill, fold, prune and compaction would save. May you add the four numbers?
+# **Think.** The audit says what spill, fold, prune and compaction would each save. May you add the four numbers?
 #
 # <details><summary>An answer</summary>
 #
