@@ -80,7 +80,7 @@ BACK = say("What a rewind withdraws is gone for good, whatever it is, and what c
 WHOLE = say("A model's settings are replaced whole: a merged base_url would send the requests to the old model's host.")
 
 CASES = (
-    _case("messages", TALK, [], why=say("A message goes to the end. In a new session there is none.")),
+    _case(say("messages"), TALK, [], why=say("A message goes to the end. In a new session there is none.")),
     _case(
         say("a broken line"),
         [*TALK[:2], {"type": "broken", "line": 4}, *TALK[3:]],
@@ -157,11 +157,11 @@ def _wrong(log: Sequence[Event], answer: Any) -> Difference | None:
     got = answer(given)
     if given != list(log):
         return Difference(
-            say("what it was given"), "unchanged", "changed", say("Change no event, and not the meta in it.")
+            say("what it was given"), say("unchanged"), say("changed"), say("Change no event, and not the meta in it.")
         )
     if not isinstance(got, tuple | list) or len(got) != 2:
         return Difference(
-            say("what it returns"), say("(meta, messages)"), short(got), say("Return both, in this order.")
+            say("what it returns"), "(meta, messages)", short(got), say("Return both, in this order.")
         )
     meta, messages = got
     session = reference(log)
@@ -174,7 +174,7 @@ def _wrong(log: Sequence[Event], answer: Any) -> Difference | None:
 def _texts(messages: Any) -> str:
     """The texts of messages, or what stands in their place."""
     if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
-        return ", ".join(str(message.get("content")) for message in messages) or "none"
+        return ", ".join(str(message.get("content")) for message in messages) or say("none")
     return short(messages)
 
 

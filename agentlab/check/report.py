@@ -21,6 +21,10 @@ from agentlab.loop import Turn
 from agentlab.messages import Message
 
 LIMIT = 240
+OPEN = 2
+"""Failed cases that are shown whole; the others open with a click."""
+
+WIDTH = 860
 SAID_LIMIT = 2_000
 
 
@@ -128,21 +132,33 @@ class Report:
 
 
 def _table(findings: Sequence[Finding]) -> draw.Html:
-    """What failed; and what passed, folded up."""
+    """What failed, the first cases open and the others folded up; and what passed, folded up together."""
     failed, passed = ([f for f in findings if f.passed is passed] for passed in (False, True))
-    rows = draw.table([("✗", _details(finding)) for finding in failed]) if failed else None
-    names = draw.table([("✓", finding.name) for finding in passed])
-    fold = draw.element("details", draw.element("summary", f"{count(len(passed), 'case')} ✓"), names, style=SMALL)
-    return draw.html(*filter(None, [rows, fold if passed else None]))
+    parts = [_case(finding) if at < OPEN else _folded(finding) for at, finding in enumerate(failed)]
+    if passed:
+        names = draw.table([("✓", finding.name) for finding in passed])
+        title = draw.element("summary", f"{count(len(passed), 'case')} ✓")
+        parts.append(draw.element("details", title, names, style=SMALL))
+    return draw.html(*parts)
 
 
-def _details(finding: Finding) -> draw.Html:
-    lines = [draw.element("div", finding.name, style="" if finding.passed else "font-weight:bold")]
+def _case(finding: Finding) -> draw.Html:
+    name = draw.element("div", f"✗ {finding.name}", style="font-weight:bold")
+    return draw.element("div", name, *_details(finding), style=f"{SMALL};margin:6px 0;max-width:{WIDTH}px")
+
+
+def _folded(finding: Finding) -> draw.Html:
+    name = draw.element("summary", f"✗ {finding.name}", style="font-weight:bold")
+    return draw.element("details", name, *_details(finding), style=f"{SMALL};margin:2px 0;max-width:{WIDTH}px")
+
+
+def _details(finding: Finding) -> list[draw.Html]:
+    lines = []
     for label, text in finding.lines():
         left = draw.element("div", label, style=f"flex:0 0 66px;{FAINT}")
-        right = draw.element("div", text, style="min-width:0" if label == say("why") else f"min-width:0;{MONO}")
-        lines.append(draw.element("div", left, right, style="display:flex"))
-    return draw.element("div", *lines)
+        style = "min-width:0;overflow-wrap:break-word" + ("" if label == say("why") else f";{MONO}")
+        lines.append(draw.element("div", left, draw.element("div", text, style=style), style="display:flex"))
+    return lines
 
 
 class Exercise:
