@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from agentlab.check.agent_day import PATIENCE, morning, whole_day
 from agentlab.check.agent_wiring import RIGHT, wiring
+from agentlab.compaction import Limits
 from agentlab.errors import AgentLabError
 from agentlab.loop import Hooks
+from agentlab.permissions import Policy, Rule
+from agentlab.project import open_agent
+from agentlab.widgets import run_sync
 
 
 def with_results(recorder, after_results):
@@ -137,3 +146,35 @@ def test_what_is_no_function_is_told_so():
 
 def test_there_are_three_hints():
     assert [wiring.hint(n).text[:11] for n in (1, 2, 3)] == ["Hint 1 of 3", "Hint 2 of 3", "Hint 3 of 3"]
+
+
+# --- what the chapter tries out on the whole agent --------------------------------------------------------------------
+
+WISHES = ["The tests fail. Find out why, and mend it.", "Which years had failed? Read the whole log of the first run."]
+POLICY = Policy([Rule("allow", name) for name in ("edit_file", "write_file", "run_shell")])
+
+
+def new_agent(folder, simulator, window, **options):
+    return open_agent(folder, simulator.client(), limits=Limits(window), **{"policy": POLICY} | options)
+
+
+@pytest.fixture
+def repo(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return shutil.copytree(Path(__file__).parent.parent / "data" / "repo", tmp_path / "repo")
+
+
+def test_a_morning_without_the_spill_mends_one_year_of_four(repo):
+    ending, rule, known = run_sync(morning(new_agent, repo, WISHES[:1], without=["spill"]))
+    assert "the middle of the log is gone" in ending and rule.endswith("and year != 2100") and known == "1 of 1 wishes"
+
+
+def test_a_morning_without_the_watchdog_goes_round_until_somebody_presses_stop(repo):
+    ending, rule, _ = run_sync(morning(new_agent, repo, WISHES[:1], without=["watchdog"]))
+    assert ending == f"stopped by hand: 1 x run_shell, 1 x read_file, {PATIENCE - 1} x edit_file"
+    assert rule == "year % 4 == 0"
+
+
+def test_a_whole_day_in_a_small_window_needs_summaries_and_is_right(repo):
+    day = run_sync(whole_day(new_agent, repo, WISHES, 6_000))
+    assert day.right and day.summaries and day.prunings and max(u["prompt_tokens"] for u in day.usages) <= 6_000

@@ -34,8 +34,8 @@ def test_the_solution_and_the_modules_own_pass():
     for answer in check.resolve_tools.solution, toolarray.resolve_tools, short_one:
         report = check.resolve_tools(answer)
         assert report.passed, report
-        assert "strict: Version 7 is deployed, and you were told. The array changed once;" in report.live.said
-        assert "free-text: Version 7 is deployed, and you were told. The array never changed;" in report.live.said
+        assert "strict: Version 7 is deployed, and you were told. The array changed once." in report.live.said
+        assert "free-text: Version 7 is deployed, and you were told. The array never changed." in report.live.said
 
 
 def never_adds(protocol, unmasked, *, direct, deferred):
@@ -147,7 +147,7 @@ def test_in_the_loop_the_provider_says_it():
     shaky = check.resolve_tools(as_found).live
     assert not shaky.passed and "(1 is enough)" in shaky.said
     dear = check.resolve_tools(always_adds).live
-    assert not dear.passed and "free-text" in dear.said and "changed once (0 is enough)" in dear.said
+    assert not dear.passed and "free-text" in dear.said and "changed once. (0 is enough)" in dear.said
     broken = check.resolve_tools(lambda *a, **k: 1 // 0).live
     assert not broken.passed and "ZeroDivisionError" in broken.said
 

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from agentlab import check, layers, pairing
 from agentlab.check import layers_spill
 from agentlab.check.layers import CASES
+from agentlab.check.layers_task import JOB, STEPS, entered, scribe, work, worker
 from agentlab.errors import AgentLabError
-from agentlab.messages import groups
+from agentlab.layersummary import read_fields
+from agentlab.messages import groups, user
 from agentlab.spill import OutputBudget, SpillStore, apply_budget
 from agentlab.summary import last_by_person
 from agentlab.tools import ToolResult
@@ -347,3 +349,23 @@ def test_the_solution_agrees_with_the_module_where_what_stays_is_the_same(tmp_pa
     chosen = check.when_to_spill.solution([r.output for r in results], 30_000, 200_000, max(lengths, default=4_300))
     spilled = [at for at, result in enumerate(after) if result.output_path]
     assert sorted(chosen) == spilled or (lengths and max(lengths) - min(lengths) > 0)
+
+
+# --- the chapter's long task ------------------------------------------------------------------------------------------
+
+
+def test_the_task_ends_in_a_large_window_and_is_refused_in_a_small_one():
+    batches = []
+    provider, turn, ending = run_sync(work(10**6, after_results=batches.append))
+    assert ending == "All are ported." and len(provider.requests) == STEPS + 1
+    assert entered(turn.history, [batch for batch in batches if batch], lambda results: results) == turn.history
+    provider, _, ending = run_sync(work(2_000))
+    assert "maximum context length" in ending and len(provider.usages) < STEPS
+
+
+def test_the_scripts_know_only_what_they_are_shown():
+    assert worker({"messages": [user("module_7 is done")]}) == "I do not know what I was asked to do."
+    again = worker({"messages": [user(JOB), user("module_7 is done")]})
+    assert again["tool_calls"][0]["function"]["arguments"] == '{"path":"module_8"}'
+    assert worker({"messages": [user(JOB), user(f"module_{STEPS}")]}) == "All are ported."
+    assert "up to module_7" in str(read_fields(scribe("module_3, then module_7")))

@@ -56,7 +56,7 @@ class Request:
         return CacheUsage(self.prompt, self.hit, self.prompt - self.hit, self.written, reported=self.reported)
 
     def __str__(self) -> str:
-        start = "compacted; " if self.compacted else ""
+        start = say("compacted; ") if self.compacted else ""
         return f"{start}+{self.gap_s:g} s: prompt {self.prompt:,}, hit {self.hit:,}, written {self.written:,}"
 
 

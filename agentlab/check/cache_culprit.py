@@ -180,7 +180,9 @@ def _judge(case: Case, answer: Any) -> Finding:
         pair = copy.deepcopy((case.previous, case.current))
         got, expected = answer(*pair), diff(case.previous, case.current).culprit
         if jsonio.dumps(pair) != jsonio.dumps((case.previous, case.current)):
-            return Difference(say("what it was given"), "unchanged", "changed", say("These requests are still needed."))
+            return Difference(
+                say("what it was given"), say("unchanged"), say("changed"), say("These requests are still needed.")
+            )
         return None if got == expected else Difference(say("the culprit"), repr(expected), short(repr(got)))
 
     fed = say("previous: {previous} | current: {current}", previous=_told(case.previous), current=_told(case.current))

@@ -288,7 +288,7 @@ def live(answer: Any) -> Live:
     run_sync(stage.turn.run())
     best, lowest = _cheapest()
     said = say(
-        "Compacted at {threshold:.0%}, {compactions} times: the bill is USD {cost:.4f}. The "
+        "Compacted at {threshold:.0%}, compactions: {compactions}. The bill is USD {cost:.4f}. The "
         "lowest that we found is USD {lowest:.4f}, at {best:.0%}.",
         threshold=threshold,
         compactions=stage.compactions,

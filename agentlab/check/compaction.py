@@ -129,7 +129,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
     if type(cut) is not int or not 0 <= cut <= len(given):
         return Difference(
             say("what it returns"),
-            say("a whole number from 0 to {given_count}", given_count=len(given)),
+            say("a whole number from 0 to {last}", last=len(given)),
             short(cut),
             say("It is a position."),
         )
@@ -149,8 +149,8 @@ def _reason(case: Case, history: Sequence[Message], cut: int) -> str:
         return _PAIR
     if len(history) - cut < min(case.keep_recent, len(history)):
         return say(
-            "Only {history_count} messages stay. The newest results are what the model is working with.",
-            history_count=len(history) - cut,
+            "Only {kept} messages stay. The newest results are what the model is working with.",
+            kept=len(history) - cut,
         )
     if case.right == 0:
         return case.why

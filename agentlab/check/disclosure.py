@@ -157,10 +157,10 @@ def _judge(case: Case, answer: Any) -> Finding:
         return found
     number = min(len(arrays), len(case.found) - 1)
     fed = say(
-        "{protocol!r}, request {number} of {all}, found {found}",
+        "{protocol!r}, request {number} of {requests}, found {found}",
         protocol=case.protocol,
         number=number + 1,
-        all=len(case.found),
+        requests=len(case.found),
         found=list(case.found[number]),
     )
     return Finding(case.name, False, False, fed, found.where, found.expected, found.got, found.why)

@@ -116,7 +116,7 @@ CASES = (
 def told(message: Message) -> str:
     """One message in a few words."""
     if message["role"] == "tool":
-        return f"result {message['tool_call_id']}: {message['content']}"
+        return say("result {id}: {text}", id=message["tool_call_id"], text=message["content"])
     calls = [f"{each['id']}({each['function']['arguments']})" for each in calls_of(message)]
     return " ".join(filter(None, [f"{message['role']}:", message["content"], *calls]))
 

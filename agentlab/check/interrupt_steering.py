@@ -73,7 +73,7 @@ def judge(answer: Any) -> list[Finding]:
 
 
 def _judge(case: Case, answer: Any) -> Finding:
-    words = say("words: {all}", all=", ".join(case.words) or say("none"))
+    words = say("words: {words}", words=", ".join(case.words) or say("none"))
     given = f"{fed([*case.history, *case.results])} | {words}"
     return finding(case, answer, lambda: _wrong(case, answer), fed=given, instead=say("a history"))
 

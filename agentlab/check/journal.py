@@ -152,14 +152,17 @@ def _event(case: Case, answer: Any, view: View, seq: int) -> Difference | None:
     event = answer().event(given, keep, "They met.")
     if given != view:
         return Difference(
-            say("the view"), "unchanged", "changed", say("The event says what is to come. Change nothing yet.")
+            say("the view"),
+            say("unchanged"),
+            say("changed"),
+            say("The event says what is to come. Change nothing yet."),
         )
     if keep >= len(view):
         return None if event is None else Difference(say("what event returns"), "None", short(event))
     if event is None:
         return Difference(
             say("what event returns"),
-            say("an event: {view_count} messages can go", view_count=len(view) - keep),
+            say("an event: {spare} messages can go", spare=len(view) - keep),
             "None",
         )
     if wrong := _unfit(event):
@@ -198,7 +201,10 @@ def _rule(case: Case, answer: Any, view: View, event: Event) -> Difference | Non
     got = answer().apply(given, told)
     if (given, told) != (view, event):
         return Difference(
-            say("what it was given"), "unchanged", "changed", say("Make a new list: the old one is still in use.")
+            say("what it was given"),
+            say("unchanged"),
+            say("changed"),
+            say("Make a new list: the old one is still in use."),
         )
     pairs = isinstance(got, list) and all(isinstance(node, tuple) and len(node) == 2 for node in got)
     if not pairs:

@@ -113,7 +113,7 @@ def _judge(case: Case, answer: Any) -> Finding:
                 return wrong
         return None
 
-    found = finding(case, answer, run, fed="", instead="messages", why=case.why)
+    found = finding(case, answer, run, fed="", instead=say("messages"), why=case.why)
     if found.passed:
         return found
     which = say("without line {lost}: ", lost=", ".join(map(str, lost))) if lost else ""
@@ -127,9 +127,9 @@ def _left(lost: Iterable[int]) -> list[Message]:
 def _kind(message: Message) -> str:
     """A message in two words: the session itself is always the same."""
     if message["role"] == "tool":
-        return f"result {message['tool_call_id']}"
+        return say("result {id}", id=message["tool_call_id"])
     calls = " ".join(each["id"] for each in calls_of(message))
-    return f"calls {calls}" if calls else str(message["role"])
+    return say("calls {names}", names=calls) if calls else str(message["role"])
 
 
 def _wrong(before: list[Message], answer: Any) -> Difference | None:
@@ -142,7 +142,10 @@ def _wrong(before: list[Message], answer: Any) -> Difference | None:
         )
     if given != before:
         return Difference(
-            say("what it was given"), "unchanged", "changed", say("Build a new list, and new dicts: the log stays.")
+            say("what it was given"),
+            say("unchanged"),
+            say("changed"),
+            say("Build a new list, and new dicts: the log stays."),
         )
     if found := pairing.problems(after):
         return Difference("pairing.problems", "[]", found[0].sentence)
@@ -164,7 +167,7 @@ def _gone(before: list[Message], after: list[Message]) -> Difference | None:
     wanted, kept = _calls(before), _calls(after)
     if wanted != kept:
         why = say("This call may have run. A model that does not see it would do it again.")
-        return Difference(say("the calls"), ", ".join(wanted) or "none", ", ".join(kept) or "none", why)
+        return Difference(say("the calls"), ", ".join(wanted) or say("none"), ", ".join(kept) or say("none"), why)
     real = [message for message in pairing.repair(before).history if message["role"] == "tool"]
     results = [message for message in after if message["role"] == "tool"]
     for one, other in zip(real, results, strict=True):

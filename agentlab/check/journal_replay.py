@@ -160,9 +160,7 @@ def _wrong(log: Sequence[Event], answer: Any) -> Difference | None:
             say("what it was given"), say("unchanged"), say("changed"), say("Change no event, and not the meta in it.")
         )
     if not isinstance(got, tuple | list) or len(got) != 2:
-        return Difference(
-            say("what it returns"), "(meta, messages)", short(got), say("Return both, in this order.")
-        )
+        return Difference(say("what it returns"), "(meta, messages)", short(got), say("Return both, in this order."))
     meta, messages = got
     session = reference(log)
     wanted = [message for _, message in session.nodes]

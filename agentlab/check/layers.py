@@ -116,7 +116,7 @@ def _wrong(case: Case, answer: Any) -> Difference | None:
             say("what it returns"), say("a list of messages"), short(out), say("It is the next request's history.")
         )
     if problems := pairing.problems(out):
-        return Difference(say("the messages"), say("every call with its results"), short(str(problems[0])), _PAIR)
+        return Difference(say("the messages"), say("every call with its results"), problems[0].sentence, _PAIR)
     if not case.gone:
         if out == history:
             return None

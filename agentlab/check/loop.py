@@ -172,7 +172,7 @@ def _refused(*steps: str) -> Callable[[Case, str, bool], Difference | None]:
             )
         if not any(_has(text, step) for step in steps):
             why = say("A message without a next step makes the model try the same thing again.")
-            return Difference(say("the next step"), say("a word about {all}", all=" / ".join(steps)), text, why)
+            return Difference(say("the next step"), say("a word about {steps}", steps=" / ".join(steps)), text, why)
         return None
 
     return wrong

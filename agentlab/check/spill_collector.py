@@ -177,7 +177,7 @@ def _judge(case: Case, answer: Any) -> Finding:
             )
         return None
 
-    fed = say("files={files}, alive={alive}", files=list(case.files), alive=jsonio.dumps(list(case.alive)))
+    fed = f"files={list(case.files)}, alive={jsonio.dumps(list(case.alive))}"
     return finding(case, answer, run, fed=fed, instead=say("a list of names"))
 
 
@@ -264,7 +264,7 @@ def live(answer: Any) -> Live:
         )
     return Live(
         True,
-        said + " " + say("{gone} of {all} files were deleted.", gone=len(gone & set(files)), all=len(files)),
+        said + " " + say("{gone} of {files} files were deleted.", gone=len(gone & set(files)), files=len(files)),
         tuple(running.history),
     )
 

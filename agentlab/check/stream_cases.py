@@ -248,7 +248,7 @@ def told(event: Event) -> str:
             words.append(f"content {value!r}")
         for piece in value if key == "tool_calls" else ():
             function = piece["function"]
-            words.append(f"#{piece['index']}" if "index" in piece else "no index")
+            words.append(f"#{piece['index']}" if "index" in piece else say("no index"))
             words += [repr(piece["id"])] if "id" in piece else []
             words += [repr(function[key]) for key in ("name", "arguments") if key in function]
     return " ".join(words)

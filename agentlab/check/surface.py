@@ -75,7 +75,7 @@ def _same(message: Message, out: Message) -> Difference | None:
 
 def _differs(expected: Message, out: Message) -> Difference | None:
     """The first difference; of a long text only its length and both ends, since the middle says nothing."""
-    found = difference(expected, out, "the message")
+    found = difference(expected, out, say("the message"))
     one, other = expected["content"], out.get("content")
     if found and found.where.endswith(".content") and isinstance(one, str) and isinstance(other, str):
         return Difference(found.where, _ends(one), _ends(other))
@@ -85,8 +85,8 @@ def _differs(expected: Message, out: Message) -> Difference | None:
 def _ends(text: str) -> str:
     marked = say(", with the marker") if MARKER in text else ""
     return say(
-        "{text_count:,} characters: {start} … {end}{marked}",
-        text_count=len(text),
+        "{size:,} characters: {start} … {end}{marked}",
+        size=len(text),
         start=text[:8],
         end=text.rstrip()[-8:],
         marked=marked,
@@ -200,7 +200,9 @@ def _judge(case: Case, answer: Any) -> Finding:
 def _fed(message: Message, sizes: tuple[int, int, int]) -> str:
     content = message["content"]
     parts = content if isinstance(content, list) else [{"text": content or ""}]
-    size = ", ".join(f"{len(part['text']):,} characters" if "text" in part else "an image" for part in parts)
+    size = ", ".join(
+        say("{size:,} characters", size=len(part["text"])) if "text" in part else say("an image") for part in parts
+    )
     return say(
         "{role}, {size}; threshold {threshold}, head {head}, tail {tail}",
         role=message["role"],
@@ -232,7 +234,11 @@ def _twice(answer: Any) -> Finding:
         return None
 
     found = finding(case, answer, run, fed="", instead=say("a message"), why=why)
-    return found if found.passed else replace(found, fed=f"a result of {length} characters, and what came of it")
+    return (
+        found
+        if found.passed
+        else replace(found, fed=say("a result of {length} characters, and what came of it", length=length))
+    )
 
 
 def _impossible(answer: Any) -> Finding:
@@ -256,7 +262,7 @@ def _impossible(answer: Any) -> Finding:
         False,
         False,
         say("{threshold} characters", threshold=THRESHOLD + 1),
-        "sizes",
+        say("the sizes"),
         "ValueError",
         say("{size} characters", size=size),
         why,

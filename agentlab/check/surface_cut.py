@@ -133,7 +133,9 @@ def _judge(case: Case, answer: Any) -> Finding:
             given = copy.deepcopy(list(case.view))
             got, expected = answer(given, budget, _tokens), _right(case.view, budget)
             if given != list(case.view):
-                return Difference(say("the view"), "unchanged", "changed", say("You only look: cutting comes later."))
+                return Difference(
+                    say("the view"), say("unchanged"), say("changed"), say("You only look: cutting comes later.")
+                )
             if type(got) is not int:
                 return Difference(
                     say("what it returns"), say("a position"), short(got), say("Return one whole number.")
@@ -148,14 +150,14 @@ def _judge(case: Case, answer: Any) -> Finding:
     if found.passed:
         return found
     sizes = ", ".join(f"{_kind(message)} {_tokens(message)}" for message in case.view)
-    return replace(found, fed=f"budget {budget}, view: {sizes or 'empty'}")
+    return replace(found, fed=say("budget {budget}, view: {sizes}", budget=budget, sizes=sizes or say("empty")))
 
 
 def _kind(message: Message) -> str:
     if message["role"] == "tool":
-        return f"result {message['tool_call_id']}"
+        return say("result {id}", id=message["tool_call_id"])
     calls = " ".join(each["id"] for each in message.get("tool_calls", []))
-    return f"calls {calls}" if calls else str(message["role"])
+    return say("calls {names}", names=calls) if calls else str(message["role"])
 
 
 def _stays(view: Sequence[Message], cut: int) -> str:
