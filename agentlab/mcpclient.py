@@ -17,7 +17,7 @@ from typing import Any
 
 from agentlab import __version__
 from agentlab.jsonrpc import MAX_LINE_BYTES, METHOD_NOT_FOUND
-from agentlab.mcplink import Link, McpError, Progress, Trace
+from agentlab.mcplink import Link, McpError, Progress, Trace, seconds
 from agentlab.mcpresult import McpResult, read_result
 
 PROTOCOLS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -216,7 +216,7 @@ class McpConnection:
                 raise
             said = link.stderr_tail.strip()[-500:]
             raise McpError(
-                f"MCP server {self.name!r} was not ready within {self._connect_timeout_s:g} seconds. Run its command "
+                f"MCP server {self.name!r} was not ready within {seconds(self._connect_timeout_s)}. Run its command "
                 f"in a terminal to see why{f'; the end of its stderr: {said}' if said else '.'}"
             ) from None
         finally:

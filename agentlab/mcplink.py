@@ -187,9 +187,9 @@ class Link:
                 raise ConnectionError
             now = self._loop.time()
             if now >= last:
-                raise TimeoutError(f"within {round(limit_s, 2):g} seconds in all")
+                raise TimeoutError(f"within {seconds(limit_s)} in all")
             if now >= waiting.since + timeout_s:
-                raise TimeoutError(f"within {round(timeout_s, 2):g} seconds")
+                raise TimeoutError(f"within {seconds(timeout_s)}")
 
     def _send(self, message: Message) -> None:
         line = encode(message)
@@ -291,6 +291,12 @@ class Link:
             f"MCP server {self.name!r} {how} before it answered. Its effects are unknown: "
             f"look before you try again.{said}"
         )
+
+
+def seconds(span_s: float) -> str:
+    """A time as a sentence says it: "1 second", "0.4 seconds"."""
+    span = f"{round(span_s, 2):g}"
+    return f"{span} second" if span == "1" else f"{span} seconds"
 
 
 def _root(folder: Path) -> dict[str, str]:

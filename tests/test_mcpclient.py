@@ -17,6 +17,7 @@ from mcpservers import CLOCK, asleep, children, nap, scripted, sleepers
 from agentlab.interrupt import Stop
 from agentlab.jsonrpc import Answer, Failure, Notice, Request
 from agentlab.mcp import PROTOCOLS, McpConnection, McpError, McpResult
+from agentlab.mcplink import seconds
 from agentlab.tools import Registry, Tool
 from tests.cases import case
 
@@ -427,6 +428,13 @@ def test_progress_that_does_not_grow_gives_no_time() -> None:
 
     run(main())
     assert len(heard) > 1
+
+
+@pytest.mark.parametrize(
+    ("span_s", "said"), [(1, "1 second"), (1.0, "1 second"), (0.4, "0.4 seconds"), (15, "15 seconds")]
+)
+def test_one_second_is_one(span_s: float, said: str) -> None:
+    assert seconds(span_s) == said
 
 
 def test_progress_has_an_end() -> None:

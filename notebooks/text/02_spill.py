@@ -20,8 +20,8 @@
 # ← [The loop](01_loop.ipynb) · modules: `spill`, `logfold`, `outputs`, `workspace`
 #
 # **The problem.** A command prints what it likes: two lines, or two million characters. All of it would go into the
-# conversation, and stay there, paid for again with every request. So it must be cut. And what is cut off is what the
-# model asks for next.
+# conversation and stay there, sent and paid for again with every request, until the model's
+# [context window](../docs/GLOSSARY.md) is full. So it must be cut; and what is cut off is what the model asks for next.
 
 # %%
 import os
@@ -29,7 +29,6 @@ import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-
 
 from agentlab import check, draw, spill
 from agentlab.errors import ContextOverflow
@@ -66,8 +65,8 @@ draw.bar(parts, unit="tokens")
 # %% [markdown]
 # ## Break it
 #
-# This model is a script: it prints the table, looks for row 20,000, reads on where it is told to, and says what it can
-# see. The tools and the loop are those of the last chapter.
+# This model is a script: it prints the table, looks for row 20,000, reads on where the text tells it to, and says what it
+# can see. The tools and the loop are those of the last chapter.
 
 # %%
 def find_row(request):
@@ -108,12 +107,12 @@ turn = await ask(tools, Hooks(after_results=cut)).run()
 print(turn.history[-1]["content"])
 
 # %% [markdown]
-# It fits, and the answer is gone. Run again, it would be cut again.
+# It fits, and the answer is gone. Run again, the command would be cut again.
 #
 # ## The mechanism
 #
-# **Spill**: the whole text goes to a file, and into the conversation go an excerpt and a pointer. Nothing is lost; every
-# row is one `read_file` away.
+# **Spill**: the whole text goes to a file, and into the conversation go an *excerpt* and a *pointer* to the file. Nothing
+# is lost; every row is one `read_file` away.
 
 # %%
 store = SpillStore(folder / "spill", base=folder)  # `base` is where the model's paths begin
@@ -123,15 +122,14 @@ spilled = batch.results[0]
 
 print(f"{batch.before:,} characters became {batch.after:,}:\n")
 print(spilled.output[:90], "[...]", spilled.output[-420:], sep="\n")
-
-# %%
-(folder / spilled.output_path).read_bytes() == table.encode()
+print("\nThe file holds every byte:", (folder / spilled.output_path).read_bytes() == table.encode())
 
 # %% [markdown]
-# The last lines are written for the model: **where** the text is, **how large** it is, **how to read on**, and what not
-# to do. Without the last, its first idea is to run the command again.
+# The pointer is written for the model: **how large** the text is, **how to read on**, and what *not* to do: many a model's
+# first idea is to run the command again.
 #
-# In the loop this is a hook, and the same model finds its way:
+# In the loop, `reducer` does this. It is a *hook*, a function that the loop calls at a fixed place: here with the results of
+# every step. The same model finds its way now:
 
 # %%
 turn = await ask(tools, Hooks(after_results=reducer(tools, store))).run()
@@ -139,12 +137,12 @@ print(turn.history[-1]["content"])
 draw.strip(turn.history, fates=["pointer" if message.get("output_path") else "kept" for message in turn.history])
 
 # %% [markdown]
-# There are **two limits**, since ten results that each fit may together not. The largest goes first, because one large
-# result frees more than ten small ones, and the loop ends as soon as both limits hold: a budget is there to save the
-# window, not to shorten everything.
+# There are **two limits**, one for a result and one for a *batch*, the results of one step: ten that fit may together be
+# too much. The largest is spilled first, and no more than needed: a budget is there to save the window, not to shorten
+# everything.
 
 # %%
-source(spill.apply_budget)
+source(spill.apply_budget, fold="Source", docstring=False)
 
 # %%
 sizes = [60_000, 30_000, 30_000, 30_000]
@@ -154,8 +152,8 @@ apply_budget(batch, OutputBudget(per_result=50_000, per_batch=100_000), store)
 # %% [markdown]
 # ## Turn the knob
 #
-# A real batch: what five build tools printed (`data/logs`), and a file that was read. Window: 16,000 tokens. What spills,
-# and what is left of the window?
+# A real batch: what five build tools printed (`data/logs`), and a file that was read. The window has 16,000 tokens. Move
+# the limits, in characters: what spills, and what is left of the window?
 
 # %%
 LOGS = {path.stem: path.read_text() for path in sorted(data("logs").glob("*.log"))}
@@ -172,58 +170,44 @@ def budgeted(per_result, per_batch):
 
 
 def view(per_result, per_batch):
-    after = budgeted(per_result, per_batch)
     parts = []
-    for result in after.results:
+    for result in budgeted(per_result, per_batch).results:
         parts.append((result.call_id, len(result.output), "pointer" if result.output_path else "kept"))
-    free = ROOM - after.after
-    parts.append(("free", free, "free") if free > 0 else ("too much", -free, "dropped"))
-    rows = [
-        (old.call_id, len(old.output), len(new.output), "spilled" if new.output_path else "")
-        for old, new in zip(batch, after.results, strict=True)
-    ]
-    head = ("result", "before", "after", "")
-    return draw.html(draw.bar(parts, unit="characters"), draw.table(rows, head=head))
+    return draw.bar(parts, total=70_000, marks=[(ROOM, "window")], unit="characters")
 
 
 knob = explore(view, per_result=(1_000, 40_000, 1_000), per_batch=(2_000, 80_000, 1_000))
-knob.set(per_result=30_000, per_batch=50_000)
+knob.set(per_result=26_000, per_batch=80_000)
 
 # %%
-for per_result, per_batch in (40_000, 80_000), (10_000, 50_000), (1_000, 2_000), (30_000, 50_000):
+for per_result, per_batch in (40_000, 80_000), (10_000, 50_000), (1_000, 2_000), (26_000, 80_000):
     knob.set(per_result=per_result, per_batch=per_batch)
     after = budgeted(per_result, per_batch)
     names = [result.call_id for result in after.results if result.output_path]
-    free = f"{ROOM - after.after:7,} free" if ROOM > after.after else f"{after.after - ROOM:7,} too much"
+    free = f"{ROOM - after.after:7,} free" if after.after < ROOM else f"{after.after - ROOM:7,} too much"
     print(f"{per_result:6,} and {per_batch:6,}: {free}; spilled: {', '.join(names) or 'none'}")
 
 # %% [markdown]
-# `read_file` never spills: the file is there already, and is read in pages, with `offset` and `limit`. So both meet in
-# one habit: what is large is a file, and is read in parts.
+# What `read_file` read never spills: it stands in a file already, and is read in pages, with `offset` and `limit`.
 #
-# A small window needs small limits. `for_window` takes 15 % of it for a result and 30 % for a batch. Give the same budget
-# to `Workspace(folder, budget=...)`: a page of `read_file` stays within it, too.
+# A small window needs small limits. `for_window` takes 15 % of it for a result and 30 % for a batch, but never more than
+# the budget had. Give the same budget to `Workspace(folder, budget=...)`, and a page of `read_file` stays within it, too.
 
 # %%
 rows = []
-for tokens in 4_000, 8_000, 32_000, 128_000:
+for tokens in 8_000, 32_000, 128_000:
     budget = OutputBudget().for_window(tokens)
     rows.append((tokens, budget.per_result, budget.per_batch))
 draw.table(rows, head=("window in tokens", "characters per result", "characters per batch"))
 
+
 # %% [markdown]
 # ## Fold before you count
 #
-# Most of a log says what went well, a line for each. **Folding** keeps the lines that matter, with
-# their neighbours, and counts the rest. Two safeguards: a short text is left alone, and so is one where less than 15 %
-# can be gained.
-
-# %%
-fold(LOGS["make_gcc"])
-
-
-# %% [markdown]
-# How much context does an error need? Move `context`; `merge_similar` also joins neighbours that differ in numbers only.
+# Most lines of a log say that something went well. **Folding** keeps the lines that matter, with a few neighbours on each
+# side, and counts the rest. Two safeguards: a short text is left alone, and so is one where less than 15 % can be gained.
+#
+# How many neighbours does an error need? Move `context`. `merge_similar` also joins lines that differ in numbers only.
 
 # %%
 def folding(log, context, merge_similar):
@@ -231,7 +215,7 @@ def folding(log, context, merge_similar):
 
 
 knob = explore(folding, log=list(LOGS), context=(0, 10), merge_similar=False)
-knob.set(log="cargo_test", context=2)
+knob.set(log="make_gcc", context=2)
 
 # %%
 rows = []
@@ -241,13 +225,13 @@ for name in LOGS:
         knob.set(log=name, context=context, merge_similar=merge)
         cells.append(f"{knob.picture.savings:.0%}" if knob.picture.folded else "left alone")
     rows.append((name, LOGS[name].count("\n"), *cells))
-knob.set(log="cargo_test", context=2, merge_similar=False)
+knob.set(log="make_gcc", context=2, merge_similar=False)
 draw.table(rows, head=("log", "lines", "context 0", "context 2", "context 10", "2, similar lines merged"))
 
 # %% [markdown]
-# Only tools that declare `log=True` are folded, never what `read_file` read. And only where it pays: `cat source.py`
-# comes through the shell, too, and looks like a log that mentions errors, so a result below a fifth of the limit stays
-# whole. Folding loses nothing: the raw text goes to a file first, and there is one file and one pointer.
+# Only tools that declare `log=True` are folded, such as the shell. It prints source code, too, which looks like a log that
+# mentions errors; so a result below a fifth of the limit stays whole. Folding loses nothing either: the whole text goes to
+# a file first, and the result ends in its pointer.
 
 # %%
 logged = ToolResult("call_1", "run_shell", {}, "failed", LOGS["pytest"])
@@ -257,57 +241,64 @@ print(after.output[:120], "[...]", after.output[-260:], sep="\n")
 # %% [markdown]
 # ## Who cleans up?
 #
-# A long session leaves dozens of files. When may one go? **When nothing that is alive points to it**, and a pointer is
-# the field `output_path`, never a name in a sentence. Every session has a store of its own, so that all its pointers are
-# at hand. Three outputs of one session; then it is compacted to a summary and
-# its last result, and the summary *mentions* the first file:
+# A long session leaves dozens of files. When may one go? **When nothing that is still alive points to it.** A pointer is
+# the field `output_path` of a message, never a name in a sentence.
+#
+# A session with three files. Then it is *compacted*: its beginning is replaced by a summary, which *mentions* the first
+# file. That is the *view*, what the model is sent from now on. The *log* still holds every message.
 
 # %%
 store = SpillStore(folder / "day", base=folder)
-budget = OutputBudget(per_result=1_000)
-results = [ToolResult(f"call_{n}", "run_shell", {}, "completed", f"{n} " * 2_000) for n in (1, 2, 3)]
-messages = [result.message() for result in apply_budget(results, budget, store).results]
-calls = [call(f"call_{n}", "run_shell", command=f"step {n}") for n in (1, 2, 3)]
 before = [user("Go.")]
-for each, message in zip(calls, messages, strict=True):
-    before += [assistant("", each), message]
+for n in 1, 2, 3:
+    result = ToolResult(f"call_{n}", "run_shell", {}, "completed", f"{n} " * 2_000)
+    [spilled] = apply_budget([result], OutputBudget(per_result=1_000), store).results
+    before += [assistant("", call(f"call_{n}", "run_shell", command=f"step {n}")), spilled.message()]
 
-text = f"So far: steps 1 and 2, see {messages[0]['output_path']}."
-compacted = [user(text) | {"origin": "compaction"}, *before[5:]]
+paths = [message["output_path"] for message in before if message["role"] == "tool"]
+summary = user(f"So far: steps 1 and 2, see {paths[0]}.") | {"origin": "compaction"}
+compacted = [summary, *before[5:]]
 log = [{"seq": n, "type": "message", "message": message} for n, message in enumerate(before, 1)]
-draw.columns(draw.strip(before), draw.strip(compacted), heads=("before", "compacted"))
+draw.columns(draw.strip(before), draw.strip(compacted), heads=("log", "view"))
+
 
 # %% [markdown]
-# The question has four usual moments. For each: what is alive then, what would go (a dry run), and is it safe?
+# What would go, for each idea of what is alive? (`collect` deletes nothing unless it is told `dry_run=False`.)
 
 # %%
-NAMES = {Path(message["output_path"]).name: f"file {n}" for n, message in enumerate(messages, 1)}
+def verdict(*alive, **options):
+    gone = collect(store, alive, **options).removed
+    return ", ".join(f"file {n}" for n, path in enumerate(paths, 1) if Path(path).name in gone) or "nothing"
 
 
-def verdict(*alive, min_age_s=0):
-    found = collect(store, alive, min_age_s=min_age_s)  # dry_run=True is the default
-    return ", ".join(NAMES[name] for name in found.removed) or "nothing"
-
-
+DAY = 86_400  # seconds
 rows = [
-    ("after a compaction", "the view only", verdict(compacted), "no: a rewind goes back to where the files are gone"),
-    ("after a compaction", "view and log", verdict(compacted, log), "yes"),
-    ("on resume", "the log", verdict(log), "yes: only what a crash left behind goes"),
-    ("at the session's end", "nothing", verdict(), "only if nobody resumes, forks or reads the log"),
-    ("now and then, by age", "nothing, a day old", verdict(min_age_s=86_400), "no: age does not tell who still points"),
-    ("now and then, by age", "all logs, a day old", verdict(log, min_age_s=86_400), "yes"),
+    ("view", verdict(compacted)),
+    ("view, log", verdict(compacted, log)),
+    ("log", verdict(log)),
+    ("nothing", verdict()),
+    ("all files of the last day", verdict(min_age_s=DAY)),
+    ("log, all files of the last day", verdict(log, min_age_s=DAY)),
 ]
-draw.table(rows, head=("when", "alive", "would go", "safe?"))
+draw.table(rows, head=("alive", "would go"))
 
 
 # %% [markdown]
-# The seed of this chapter deletes at the first moment, and by searching the text. On the view alone the sentence in the
-# summary would have kept file 1 alive for ever, and lost file 2.
+# Four moments are usual for it:
+#
+# - **After a compaction**: not safe with the view alone, since one can go [back in the log](08_journal.ipynb) to where
+#   the files are gone. With the log, it is.
+# - **When a session is resumed**, with its log: safe. Only what a crash left behind goes.
+# - **At its end**, with nothing: only if nobody ever resumes it, branches off, or reads its log.
+# - **Now and then, by age**: not safe alone, age does not tell who still points. With all logs, it is.
+#
+# The seed of this chapter, the material it was made from, deletes at the first moment, and by searching the text. There the
+# sentence in the summary would have kept file 1 for ever, and file 2 would be lost.
 #
 # ## Your turn
 #
-# **1.** This excerpt shows the head. A failed command tells its reason at the end, so give it a `mode`: `"tail"` shows
-# more of the end. It must never be longer than `cap`, whatever `cap` is, and the number must be right.
+# **1.** This excerpt shows the head. But a failed command says why at the end: so make `mode="tail"` show more of the end.
+# The excerpt must never be longer than `cap`, whatever `cap` is, and its number must be right.
 
 # %%
 def my_excerpt(text, cap, mode="head"):
@@ -337,8 +328,8 @@ turn = await stream(check.tail_excerpt.turn(check.tail_excerpt.solution))
 
 
 # %% [markdown]
-# **2.** A safe collector. It gets the names of the files, and a list of everything that is alive: histories, branches,
-# events of a log. It returns the names that may go. This one searches the text:
+# **2.** Write a safe collector. It gets the names of the files and a list of everything that is alive: histories, branches
+# of them, events of a log. It returns the names that may go. This one searches the text:
 
 # %%
 def my_collector(files, alive):
@@ -358,7 +349,8 @@ source(check.collector.solution, fold="One solution")
 check.collector(check.collector.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** It collects, then the conversation goes on in the *other* branch, with a pointer:
+# **Then your code runs the agent.** It collects; then the conversation goes on in the branch from *before* a compaction, and
+# needs a file:
 
 # %%
 turn = await stream(check.collector.turn(check.collector.solution))
@@ -368,17 +360,17 @@ turn = await stream(check.collector.turn(check.collector.solution))
 #
 # <details><summary>An answer</summary>
 #
-# As words it may: "the full log is in ..." can help. But then it should carry the field, too, or the file may be gone when
-# the model follows the words. Most summaries do not need it: who has the conclusion rarely needs the rows.
+# As words it may: "the full log is in ..." can help. But then it should have the field `output_path`, too, or the file may be
+# gone when the model follows the words. Most summaries do not need it: who has the conclusion rarely needs the rows.
 #
 # </details>
 #
-# **Think.** Why does `apply_budget` never replace a result by a longer text, though a limit is exceeded?
+# **Think.** Why does `apply_budget` leave a small result as it is, even when the batch is over its limit?
 #
 # <details><summary>An answer</summary>
 #
-# An excerpt and a pointer have a length of their own, some 200 characters. A hundred results of 150 characters would grow.
-# The batch stays over its limit then, and that is the honest outcome: fewer calls at once would help, cutting would not.
+# A pointer alone has some 150 characters. A hundred results of 100 characters would grow. So the batch stays over its limit,
+# which is the honest outcome: fewer calls at once would help, cutting would not.
 #
 # </details>
 #
@@ -405,8 +397,8 @@ turn = await stream(check.collector.turn(check.collector.solution))
 #
 # ## Go live
 #
-# Your own server, a file that does not fit, and the hook. Set `AGENT_BASE_URL` and `AGENT_MODEL` before you start
-# JupyterLab. (It may read, and nothing else; so the table comes through a tool of its own.)
+# Your own server, a table that does not fit, and the hook. Set `AGENT_BASE_URL` and `AGENT_MODEL` before you start
+# JupyterLab. (Without a policy only reading is allowed, so a tool of its own shows the table.)
 
 # %%
 if os.environ.get("AGENT_BASE_URL"):

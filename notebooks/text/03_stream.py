@@ -19,14 +19,15 @@
 #
 # ← [Tool output](02_spill.ipynb) · modules: `sse`, `assemble`
 #
-# **The problem.** A reply does not arrive as a message: it arrives as bytes, and the network cuts them wherever it likes,
-# inside a line, inside JSON, inside one letter. Put together carelessly, it loses words, and sometimes a whole tool call.
+# **The problem.** A reply does not arrive as a message. It arrives as bytes, in **chunks** that the network cuts wherever it
+# likes: inside a line, inside JSON, inside one letter. Whoever puts them together carelessly loses words, and sometimes a
+# whole tool call.
 
 # %%
 import json
+import os
 import textwrap
 from collections import Counter
-
 
 from agentlab import check, draw
 from agentlab.assemble import Assembler
@@ -41,8 +42,8 @@ from agentlab.tools import Registry
 from agentlab.widgets import explore, stream
 
 # %% [markdown]
-# Here are the first bytes of a reply from a real server (llama.cpp), cut every 31 bytes. Each mark is a cut, and all of
-# them fall inside JSON.
+# Here are the first bytes of a reply from a real server (llama.cpp). The format is SSE, *server-sent events*: an event is a
+# line `data: …` with JSON in it, then a blank line. Each mark is a cut, one every 31 bytes; all of them fall inside JSON.
 
 # %%
 DATA = data()
@@ -63,8 +64,8 @@ draw.bytes_view(body[:310], cuts=range(31, 310, 31))
 # %% [markdown]
 # ## Break it
 #
-# Three readers that look right. The first one takes a chunk for an event. On your desk that even works, up to the `[DONE]`
-# at the end:
+# Three readers that look right. The first one takes a chunk for an event. On your desk, where every event may well come in a
+# chunk of its own, that even works, up to the `[DONE]` that ends the stream:
 
 # %%
 def one_chunk_one_event(chunks):
@@ -100,7 +101,8 @@ print("sent:", said(json_events([body])))
 print("read:", broken)
 
 # %% [markdown]
-# The third one takes `splitlines()` for "split at the line ends". Python also splits at U+2028, which JSON may hold as it is:
+# The third one splits lines with `splitlines()`. Python splits at U+2028 as well, a character that may stand in JSON as it
+# is:
 
 # %%
 event = 'data: {"choices":[{"delta":{"content":"line one\u2028line two"}}]}'
@@ -110,35 +112,28 @@ try:
 except ValueError as error:
     print(f"1 event, {len(halves)} lines: {error}")
 
-# %%
-draw.table(
-    [
-        ("a chunk is an event", "0 events of 14", "every word"),
-        ("each chunk can be decoded", broken, f"a letter: {broken.count(chr(0xFFFD))} × U+FFFD in its place, for good"),
-        ("splitlines() splits lines", " / ".join(halves), "the event: neither half is JSON"),
-    ],
-    head=("what the reader believed", "what it got", "what it lost"),
-)
-
 # %% [markdown]
+# The first lost every word, the second a letter, the third a whole event.
+#
 # ## The mechanism
 #
-# One rule, three times: **hold back what is not whole.** First, bytes become *lines*. No decoding yet: in UTF-8 the byte of
-# a line feed is never a part of another character.
+# One rule, three times: **hold back what is not whole.** First, bytes become *lines*. Nothing is decoded yet, and need not
+# be: in UTF-8 the byte of a line feed is never part of another character.
 
 # %%
-source(LineSplitter.feed)
+source(LineSplitter.feed, docstring=False)
 
 # %%
 splitter = LineSplitter()
-rows = [(repr(chunk), "\n".join(repr(line) for line in splitter.feed(chunk))) for chunk in cut_up(body[:279], 31)]
-draw.table(rows, head=("chunk in", "whole lines out"))
+for chunk in cut_up(b'data: {"city":"Paris"}\n\ndata: [DONE]\n\n', 10):
+    print(f"{chunk!r:16} -> {splitter.feed(chunk)}")
 
 # %% [markdown]
-# Second, lines become *events*. `data:` lines add up until a blank line says "this event is whole".
+# Second, lines become *events*. `data:` lines add up until a blank line says "this event is whole". The lines `event:`,
+# `id:` and `retry:` belong to the standard; a line that begins with a colon is a comment.
 
 # %%
-source(SSEDecoder._events)
+source(SSEDecoder._events, fold="Source")
 
 # %%
 decoder = SSEDecoder()
@@ -148,13 +143,10 @@ for position, byte in enumerate(b": still here\r\n\r\nevent: note\r\ndata: one\r
 
 # %% [markdown]
 # Third, the JSON in an event holds a *delta*: a few letters of text, or of a tool call's arguments. Deltas add up to the
-# message. No argument is parsed before the call is whole.
+# message. The arguments stay text: they are not parsed before the call is whole.
 
 # %%
 source(Assembler._tool_call)
-
-# %%
-source(Assembler._find, fold="Source")
 
 
 # %%
@@ -168,7 +160,7 @@ def assemble(events):
 assemble(json_events(cut_up(captured("tool_call"), 31)))["tool_calls"][0]
 
 # %% [markdown]
-# The whole way, for one reply:
+# The whole way of the first reply:
 
 # %%
 chunks = cut_up(body, 31)
@@ -187,8 +179,8 @@ draw.table(
 # %% [markdown]
 # ## Turn the knob
 #
-# Cut smaller, cut bigger, take another reply. The first reader never copes, the second one only where no letter is parted,
-# and `agentlab.sse` gives the same message at every cut.
+# Take another reply, cut smaller or larger. The first reader never copes, the second one only where no letter is cut in two,
+# and `agentlab.sse` gives the same message at every size.
 
 # %%
 READERS = {
@@ -244,8 +236,8 @@ for reply in REPLIES:
 # %% [markdown]
 # ### Whose piece is it?
 #
-# A model may ask for two tools at once, and the pieces may come mixed. `index` says whose piece it is; only the first
-# piece of a call has its id and name. Arguments that are still empty read as `{}`.
+# A model may call two tools at once, and their pieces may come mixed. `index` says whose piece it is; only the first piece of
+# a call has its id and name. (Arguments that are still empty read as `{}`.)
 
 # %%
 MIXED = [
@@ -286,38 +278,48 @@ for number in 4, 6:
     print(f"after {number} pieces:", told(after(number)).replace("\n", " | "))
 
 # %% [markdown]
-# Real servers do not always keep to that. Open the table: twelve recorded streams, read by the same assembler just now.
+# Real servers do not always keep to that. Here is what the same assembler makes of twelve recorded streams.
+#
+# <details><summary>What is odd in them, and the rule that deals with it</summary>
+#
+# | stream | what is odd | rule |
+# |---|---|---|
+# | `openai_parallel_tools` | two calls; usage on a chunk without choices | the index is a key |
+# | `openai_compat_anthropic_index1` | the only call has index 1 | a key, not a position |
+# | `qwen_tool_call_empty_ids` | later pieces have the id `""` | no id: it goes on with the call |
+# | `openrouter_tools_variant_a` | id and name come twice, `{}` late | what is repeated is ignored |
+# | `openrouter_tools_variant_d` | `arguments: null` | an empty total means `{}` |
+# | `xai_reasoning_tool` | the whole call in one piece, reasoning | reasoning never mixes with text |
+# | `deepseek_reasoning_tool_cache` | reasoning, then a call | reasoning never mixes with text |
+# | `groq_tool_call_x_groq` | usage in two places | the last usage counts |
+# | `perplexity_usage_every_chunk` | a running total in every chunk | the last usage counts, they are not added up |
+# | `azure_prompt_filter_first` | a first chunk without choices | choices may be empty |
+# | `openrouter_error_in_chunk` | status 200, then an error in a chunk | an error is raised, what came is kept |
+# | `groq_error_event` | `event: error`, and no end | an error is raised, what came is kept |
+#
+# </details>
 
 # %%
-QUIRKS = {  # what is odd in a recorded stream, and the rule of `assemble` or `sse` that deals with it
-    "openai_parallel_tools.sse": ("two calls; usage on a chunk without choices", "1: the index is a key"),
-    "openai_compat_anthropic_index1.sse": ("the only call has index 1", "1: a key, not a position"),
-    "qwen_tool_call_empty_ids.chunks.jsonl": ('later pieces have id ""', "2: no id goes on with the call"),
-    "openrouter_tools_variant_a.sse": ("id and name come twice, {} late", "4: what is repeated is ignored"),
-    "openrouter_tools_variant_d.sse": ("arguments: null", "5: an empty total means {}"),
-    "xai_reasoning_tool.chunks.jsonl": ("the whole call in one piece, reasoning", "reasoning never mixes with text"),
-    "deepseek_reasoning_tool_cache.chunks.jsonl": ("reasoning, then a call", "reasoning never mixes with text"),
-    "groq_tool_call_x_groq.chunks.jsonl": ("usage in two places", "the last usage counts"),
-    "perplexity_usage_every_chunk.chunks.jsonl": ("a running total in every chunk", "the last usage, no sum"),
-    "azure_prompt_filter_first.chunks.jsonl": ("a first chunk without choices", "choices may be empty"),
-    "openrouter_error_in_chunk.sse": ("status 200, then an error in a chunk", "raises, keeps what came"),
-    "groq_error_event.sse": ("event: error, and no end", "raises, keeps what came"),
-}
+STREAMS = """
+    openai_parallel_tools openai_compat_anthropic_index1 qwen_tool_call_empty_ids
+    openrouter_tools_variant_a openrouter_tools_variant_d xai_reasoning_tool
+    deepseek_reasoning_tool_cache groq_tool_call_x_groq perplexity_usage_every_chunk
+    azure_prompt_filter_first openrouter_error_in_chunk groq_error_event
+""".split()
 
 
-# %%
 def outcome(name):
-    body = (DATA / "streams" / name).read_bytes()
-    events = json_events([body]) if name.endswith(".sse") else map(json.loads, body.strip().split(b"\n"))
+    [path] = (DATA / "streams").glob(f"{name}.*")
+    body = path.read_bytes()
+    events = json_events([body]) if path.suffix == ".sse" else map(json.loads, body.strip().split(b"\n"))
     try:
-        return told(assemble(events))[:120]
+        return told(assemble(events))
     except StreamError as error:
-        return f"StreamError: {textwrap.shorten(str(error), 120, placeholder='…')}"
+        return f"StreamError: {error}"
 
 
-rows = [(name.split(".")[0], odd, rule, outcome(name)) for name, (odd, rule) in QUIRKS.items()]
-quirks = draw.table(rows, head=("recorded stream", "what is odd", "rule", "what came out"))
-draw.element("details", draw.element("summary", "Twelve streams from nine providers"), quirks)
+rows = [(name, textwrap.shorten(outcome(name), 100, placeholder=" …")) for name in STREAMS]
+draw.table(rows, head=("recorded stream", "what came out"))
 
 # %% [markdown]
 # ## In the loop
@@ -344,11 +346,10 @@ turn = await stream(run_turn(ask, Simulator(story, chunk=1).client(), registry))
 # %%
 big_chunks = await run_turn(ask, Simulator(story, chunk=4096).client(), registry).run()
 print("the same history as with 4,096 bytes a chunk:", turn.history == big_chunks.history)
-draw.strip(turn.history)
 
 # %% [markdown]
-# A message can be asked for at any time, so half of it can be kept. Press **Stop** while it types; left alone, the cell
-# presses it after the 9th piece of text.
+# The assembler can be asked for its message at any time, so what has come by then can be kept. Press **Stop** while it types;
+# left alone, the cell presses it after the 9th piece of text.
 
 # %%
 slow = Simulator(["Grüezi! It will be sunny on Monday, windy on Tuesday, and grey from Wednesday on."], chunk=3, pace=0.0005)
@@ -359,8 +360,9 @@ print(turn.reason, "|", turn.history[-1])
 # %% [markdown]
 # ## Your turn
 #
-# Write the assembler. This one looks right, and is wrong in two ways. Run the check, read what it says, mend the class,
-# run it again. (`#0` stands for a piece with index 0.)
+# Write the assembler: `feed` takes one event and returns the text that is new in it, `message` returns the whole message.
+# This one looks right, and is wrong in two ways. Run the check, read what it says, mend the class, run it again. (`#0` stands
+# for a piece with index 0.)
 
 # %%
 class MyAssembler:
@@ -392,8 +394,8 @@ class MyAssembler:
 check.assembler(MyAssembler)
 
 # %% [markdown]
-# The last part is no test case: your class **ran an agent**, and those are the provider's words. Stuck? There are three
-# hints, and a solution.
+# The last part is no test case: your class **ran an agent**, and those are the offline provider's words. Stuck? There are
+# three hints, and a solution.
 
 # %%
 # check.assembler.hint(1)
@@ -405,14 +407,14 @@ source(check.assembler.solution, fold="One solution")
 check.assembler(check.assembler.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** Put `MyAssembler` in here and watch it work:
+# **Then your code runs the agent.** Put `MyAssembler` in place of the solution and watch it work:
 
 # %%
 turn = await stream(check.assembler.turn(check.assembler.solution))
 
 # %% [markdown]
-# **Think.** One piece of this captured call is valid JSON all by itself. Why is it still always wrong to parse a piece when
-# it comes?
+# **Think.** One piece of this captured call is valid JSON all by itself. Why is it wrong all the same to parse a piece when it
+# comes?
 
 # %%
 deltas = [choice["delta"] for event in json_events([captured("tool_call")]) for choice in event["choices"]]
@@ -422,8 +424,8 @@ print([piece["function"]["arguments"] for piece in calls if piece["index"] == 0]
 # %% [markdown]
 # <details><summary>An answer</summary>
 #
-# A piece that parses proves nothing: ` 2` is a number, but `4` may come next, and then it was 24. Only the end of the call
-# makes its text whole. And where one piece ends is an accident: another server, or the next release, cuts elsewhere.
+# A piece that parses proves nothing: ` 2` is a number, but `4` may come next, and then it was 24. Only when the call has ended
+# is its text whole. And where a piece ends is an accident: another server, or the next release of this one, cuts elsewhere.
 #
 # </details>
 #
@@ -455,8 +457,6 @@ print([piece["function"]["arguments"] for piece in calls if piece["index"] == 0]
 # The same code on the bytes of your own server. Set `AGENT_BASE_URL` and `AGENT_MODEL` before you start JupyterLab.
 
 # %%
-import os
-
 if os.environ.get("AGENT_BASE_URL"):
     await stream(run_turn(ask, ChatClient.from_env(), registry))
 else:

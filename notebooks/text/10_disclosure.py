@@ -19,14 +19,14 @@
 #
 # ← [The surface](09_surface.ipynb) · modules: `disclosure`, `toolarray`, `toolsearch`, `tooltext`, `toolcost`, `permissions`
 #
-# **The problem.** Every request carries the definition of every tool: name, description, schema. With five tools nobody
-# notices; with forty it is most of the request, and the one thing that must not change, since it stands at the very front.
+# **The problem.** Every request carries its **array of tools**: for each the name, a description, and the schema of its
+# arguments. With five tools nobody notices; with forty it is most of the request. And it must not change, since it stands at
+# the very front: [the cache](06_cache.ipynb) holds only what stands before the first difference.
 
 # %%
 import json
 import os
 import textwrap
-
 
 from agentlab import check, draw, toolarray
 from agentlab.disclosure import Catalog, protocol_of
@@ -47,8 +47,8 @@ from agentlab.usage import PriceList, bill, read_usage, total
 from agentlab.widgets import AskPanel, explore, stream
 
 # %% [markdown]
-# The 42 tools of an office (`data/tools/office.json`, written for this project; here each only says that it ran), and
-# one small question:
+# The 42 tools of an office (`data/tools/office.json`, written for this project; each only says that it ran), and one small
+# question:
 
 # %%
 OFFICE = json.loads(data("tools", "office.json").read_text())["tools"]
@@ -68,26 +68,22 @@ parts = [("42 tools", tool_tokens, "paid again"), ("the question", len(tokenize(
 draw.bar(parts, unit="tokens")
 
 # %% [markdown]
-# The tools alone, request by request. A cache makes them cheap, as long as not one byte of them changes:
+# What the tools alone cost in a session of 30 requests, and what they cost while a cache knows them:
 
 # %%
 PRICES = PriceList.read(data("prices.json"))
 MODELS = {"gpt-6.2-sol": None, "claude-sonnet-5": None, "deepseek-v4-pro": "peak"}
 rows = []
 for model, tier in MODELS.items():
-    price = PRICES.find(model, tier=tier)
-    for requests in 1, 30, 1_000:
-        sent = tool_tokens * requests
-        full, cached = sent * price.input / 1e6, sent * price.read / 1e6
-        rows.append((model, requests, sent, f"{full:.4f}", f"{cached:.4f}"))
-draw.table(rows, head=("model", "requests", "tokens", "USD, full price", "USD, read from a cache"))
+    price, sent = PRICES.find(model, tier=tier), 30 * tool_tokens
+    rows.append((model, sent, f"{sent * price.input / 1e6:.4f}", f"{sent * price.read / 1e6:.4f}"))
+draw.table(rows, head=("model", "tokens", "USD, full price", "USD, read from a cache"))
 
 # %% [markdown]
 # ## Break it
 #
-# So hide them, and let the model search. A **deferred** tool stands in no request; `search_tool` finds it by words. This
-# model is a script: it has a build log to report, and for each of three jobs it searches first, and then calls what it
-# found by its name. It only calls what it has seen.
+# So hide them, and let the model search: a **deferred** tool is not in the array, and `search_tool` finds it by words. This
+# model is a script: it is to report a build log in three places. For each it searches first, then calls what it found.
 
 # %%
 LOG = data("logs", "make_gcc.log").read_text()
@@ -103,12 +99,12 @@ def works(call_of):
     """A model that does its three jobs, each call made by `call_of(id, name, input)`."""
 
     def model(request):
-        shown = [each["function"]["name"] for each in request["tools"]]
+        shown = json.dumps(request["tools"])
         seen = " ".join(str(m["content"]) for m in request["messages"] if m["role"] == "tool")
         for name, (query, input) in JOBS.items():
             if f"{name} ran" in seen:
                 continue
-            if f"{name}: " in seen or name in shown:
+            if f"{name}: " in seen or f'"{name}"' in shown:
                 return assistant("", call_of(f"run_{name}", name, input))
             return assistant("", call(f"find_{name}", "search_tool", query=query))
         return "It is in the tracker, the team knows, and so do you."
@@ -125,7 +121,8 @@ def through_run_tool(id, name, input):
 
 
 # %% [markdown]
-# **First idea: what was found is added to the array**, and can be called.
+# **First idea: what was found is added to the array.** (A `Catalog` holds the tools, found and not; `protocol` is explained
+# below.)
 
 # %%
 ANYTHING = Policy(default="allow")
@@ -145,22 +142,17 @@ for number, (request, usage) in enumerate(zip(growing.requests, usages, strict=T
     print(f"request {number}: {len(request['tools']):2} tools, {usage.prompt:,} tokens, {usage.hit:,} of them cached")
 draw.chart({"paid in full": [usage.miss for usage in usages]}, unit="tokens", looks={"paid in full": "paid again"})
 
-
 # %% [markdown]
 # After each search the array is another one, it stands in front, and **the whole request is paid again**, the log too.
 #
-# **Second idea: never add anything.** The model has read the schema in the search's result, and knows the name. Some
-# providers take any name in a call. Anthropic's does not, as the seed of this chapter reports:
+# **Second idea: never add anything.** The model has read name and schema in the search's result, so it can call the tool.
+# Some providers take any name in a call. Anthropic does not, as the seed of this chapter reports (the material it was made
+# from; the words of the refusal are ours):
 
 # %%
-def names_only(request):
-    """The same model for the other dialect, whose requests write tools in another way."""
-    tools = [{"function": {"name": each["name"]}} for each in request["tools"]]
-    return works(by_name)(request | {"tools": tools})
-
-
-for dialect, model in ("openai", works(by_name)), ("anthropic", names_only):
-    turn = run_turn(ask, Simulator(model, dialect=dialect).client(), Catalog([], TOOLS), policy=ANYTHING)
+for dialect in "openai", "anthropic":
+    client = Simulator(works(by_name), dialect=dialect).client()
+    turn = run_turn(ask, client, Catalog([], TOOLS), policy=ANYTHING)
     try:
         await turn.run()
         print(f"{dialect}: {turn.reason}\n")
@@ -168,15 +160,13 @@ for dialect, model in ("openai", works(by_name)), ("anthropic", names_only):
         print(f"{dialect}: {refused}")
 
 # %% [markdown]
-# (The refusal is known from that report, its wording is not: these words are ours.)
-#
-# **Seen but untouchable**: the search finds the tool, the catalogue lists it, and every call is refused. The numbers on the
-# cache look perfect all the while. And the call stands in the history now: each further request is refused, too.
+# **Seen but untouchable**: the search finds the tool, and the call is refused. It stands in the history now, so each further
+# request is refused, too.
 #
 # ## The mechanism
 #
-# The array never changes. What is found goes to the *end* of the request, as the text of a result, where growing costs
-# nothing. And the call goes through a tool that always stands there: **`run_tool(name, input)`**.
+# The array never changes. What was found stands at the *end* of the request, in the search's result, where nothing cached is
+# behind it. And the call goes through a tool that is always in the array: **`run_tool(name, input)`**.
 
 # %%
 catalog = Catalog([], TOOLS)
@@ -187,8 +177,8 @@ left = len(array_text(TOOLS)) - sum(size for _, size, _ in sizes)
 draw.bar([*sizes, ("not sent", left, "dropped")], unit="characters")
 
 # %% [markdown]
-# The **listing** is a line for each deferred tool, for the system prompt, so that the model knows what it could look for.
-# It is fixed at the start, too. A tool that comes later, from a server, is only found by searching.
+# The **listing** goes into the system prompt: a line for each deferred tool, so that the model knows what it could look for.
+# It never changes either. A tool that comes later, from a server, is only found by searching.
 
 # %%
 print("\n".join(catalog.listing.splitlines()[:4]), "\n...\n")
@@ -196,39 +186,38 @@ result = await catalog.dispatch(call("c1", "search_tool", query="notify the pers
 print(result.output[:420], "...")
 
 # %% [markdown]
-# Some agents have no `run_tool`; their models call by name. Then it depends on the provider, and there is a fork:
+# Some agents have no `run_tool`; their models call by name. Then it depends on the provider: does it take any name
+# (`free-text`), or only those in the array (`strict`)?
 
 # %%
-source(toolarray.resolve_tools)
+source(toolarray.resolve_tools, docstring=False)
 
 # %%
 print({dialect: protocol_of(dialect) for dialect in ("openai", "deepseek", "anthropic")})
 
 # %% [markdown]
-# **Sorted**, because the same names must give the same bytes. **Once per step**, because the array is asked for once per
-# request: two tools found in one step are one change.
+# **Sorted**, because the same names must give the same bytes. And made **once per request**: two tools found in one step are
+# one change.
 #
-# ### The array, turn by turn
+# ### The array, request by request
 #
-# Four requests each, with six strategies. In every line: the tools, then the conversation.
+# Six strategies, four requests each; a line is a request: its tools, then the conversation. Light green is sent for the first
+# time, green is cached, orange is paid again. A *break* is a request whose array differs from the one before. From the second
+# request on the model calls a tool each time; the fourth column says how many of the three calls a strict provider takes.
 
 # %%
 BY_NAME = {each.name: each for each in TOOLS}
 DIRECT = [BY_NAME[name] for name in ("contacts_find", "email_search", "log_search")]
 RUN = catalog.get("run_tool")
-FOUND = ["issue_create", "chat_post_message", "notify_user"]
+FOUND = ["notify_user", "issue_create", "chat_post_message"]
 
 
-def resolved(protocol, unmasked, direct=tuple(DIRECT)):
-    return toolarray.resolve_tools(protocol, unmasked, direct=direct, deferred=TOOLS)
-
-
-promoted = [*DIRECT, BY_NAME["page_fetch"]]
+found, promoted = [*DIRECT, BY_NAME["notify_user"]], [*DIRECT, BY_NAME["page_fetch"]]
 STRATEGIES = {
     "added each time": [[*DIRECT, *(BY_NAME[name] for name in FOUND[:n])] for n in range(4)],
-    "through run_tool": [resolved("free-text", FOUND[:n], (*DIRECT, RUN)) for n in range(4)],
-    "never added, called by name": [resolved("free-text", FOUND[:n]) for n in range(4)],
-    "added once": [resolved("strict", found) for found in ([], *[["notify_user"]] * 3)],
+    "through run_tool": [[*DIRECT, RUN]] * 4,
+    "never added, called by name": [DIRECT] * 4,
+    "added once": [DIRECT, found, found, found],
     "promoted, and it holds": [promoted] * 4,
     "promoted, and it comes and goes": [DIRECT, promoted, promoted, DIRECT],
 }
@@ -251,61 +240,56 @@ def line(before, array):
     return draw.element("div", *boxes, box("conversation", tail, 92), style="display:flex;margin:1px 0")
 
 
+async def taken(array, name):
+    called = call("c1", name, name="notify_user") if name == "run_tool" else call("c1", name)
+    history = [user("Tell me."), assistant("", called), tool("c1", "It ran.")]
+    try:
+        client = Simulator(["Good."], dialect="anthropic").client()
+        return bool(await client.complete(history, [each.spec() for each in array]))
+    except ProviderRefused:
+        return False
+
+
 rows = []
 for name, arrays in STRATEGIES.items():
     lines = [line(arrays[at - 1] if at else None, array) for at, array in enumerate(arrays)]
-    story = array_history(arrays)
     sizes = " → ".join(f"{len(array_text(array)):,}" for array in arrays)
-    reuse = ", ".join(f"{step.share:.1%}" for step in story.steps)
-    rows.append((name, draw.html(*lines), sizes, reuse, story.breaks))
-title = "light green: sent for the first time; green: cached; orange: paid again"
-head = ("strategy", "requests 1 to 4", "characters of the array", "array reused", "breaks")
-draw.table(rows, head=head, caption=title)
-
+    called = {"t": "run_tool", "p": "page_fetch"}.get(name[0], "notify_user")
+    calls = sum([await taken(array, called) for array in arrays[1:]])
+    rows.append((name, draw.html(*lines), sizes, f"{calls} of 3", array_history(arrays).breaks))
+draw.table(rows, head=("strategy", "requests 1 to 4", "characters of the array", "taken", "breaks"))
 
 # %% [markdown]
-# The seed's own demonstration, with shorter tools, has the same shape: 150 → 205 → 258 → 319 characters and 3 breaks; 224
-# and none; 150, none, but 3 of 3 calls refused; 150 → 200 and 1; 204 and none; 150 → 204 → 204 → 150, 2 breaks, 73 %
-# of the array reused at the end.
+# One tool more at the end of the array leaves most of *it* as it was. That is no comfort: all that comes behind it, the whole
+# conversation, is paid again.
 #
-# "99.9 % reused" is no comfort: only the closing bracket differs, but all that comes behind it, the whole conversation, is
-# paid again. And which calls are taken? The model calls `notify_user` in requests 2 to 4, once it was found:
-
-# %%
-async def taken(array, called, dialect):
-    history = [user("Tell me."), assistant("", called), tool("c1", "notify_user ran")]
-    client = Simulator(["Good."], dialect=dialect).client()
-    try:
-        await client.complete(history, [each.spec() for each in array])
-    except ProviderRefused:
-        return False
-    return True
-
-
-rows = []
-FIRST = {"added each time": [[*DIRECT, *(BY_NAME[one] for one in FOUND[::-1][:n])] for n in range(4)]}
-for name in list(STRATEGIES)[:4]:
-    proxied = name == "through run_tool"
-    called = call("c1", "run_tool", name="notify_user") if proxied else call("c1", "notify_user", text="Done.")
-    cells = []
-    for dialect in "openai", "anthropic":
-        answers = [await taken(array, called, dialect) for array in (STRATEGIES | FIRST)[name][1:]]
-        cells.append(f"{sum(answers)} of 3 taken")
-    rows.append((name, *cells, array_history(STRATEGIES[name]).breaks))
-draw.table(rows, head=("strategy", "openai", "anthropic (strict)", "breaks"))
-
-# %% [markdown]
-# The third place, **promoted**: a tool that this session is sure to need and sure to have, because of the subscription or
-# the model, stands in the array from the start. Declare it in the model's settings, `Catalog(..., promoted=["page_fetch"])`,
-# as data and not as a special case in code; and only for facts that hold for the whole session.
+# The third place for a tool, **promoted**: one that this session is sure to need and sure to have, because of the
+# subscription or the model, stands in the array from the start. Declare it in the model's settings,
+# `Catalog(..., promoted=["page_fetch"])`, and only by facts that hold for the whole session: as the last line shows, one that
+# comes and goes is worse than none.
+#
+# <details><summary>The figures of the seed's own demonstration</summary>
+#
+# Its tools are shorter, the shape is the same. Added each time: 150 → 205 → 258 → 319 characters, 3 breaks. Through `run_tool`:
+# 224, none. Never added: 150, none, but 3 of 3 calls refused. Added once: 150 → 200, 1 break. Promoted: 204, none; coming and
+# going: 150 → 204 → 204 → 150, 2 breaks, and 73 % of the array reused at the end.
+#
+# </details>
 #
 # ## Whose permission?
 #
-# `run_tool` is one tool that runs all others. Whoever judges *its* name has allowed everything with one rule. So the call is
-# taken for its target's call from the start: rules, log, spilling and the watchdog see the target.
+# `run_tool` is one tool that runs all others: a rule that allows `run_tool` would allow everything. So its call is taken for
+# a call of the *target* from the start; rules, log, spilling and the watchdog see the target. Rules may look at the target's
+# arguments, too.
 
 # %%
-RULES = Policy({"run_tool": "allow", "batch": "allow", "weather_*": "allow", "delete_*": "deny"}, default="deny")
+RULES = Policy(
+    [
+        *(Rule("allow", name) for name in ("run_tool", "batch", "weather_*")),
+        Rule("allow", "deploy_start", matching(environment="test")),
+        Rule("deny"),
+    ]
+)
 
 
 @catalog.tool
@@ -324,29 +308,20 @@ CALLS = {
     "batch, both": by_name("c4", "batch", {"calls": both}),
     "run_tool, batch, both": through_run_tool("c5", "batch", {"calls": both}),
 }
+for place in "test", "live":
+    input = {"service": "shop", "version": "7", "environment": place}
+    CALLS[f"run_tool, deploy to {place}"] = through_run_tool("c6", "deploy_start", input)
 rows = []
 for what, called in CALLS.items():
     result = await catalog.dispatch(called, policy=RULES)
     rows.append((what, result.name, result.status, result.output[:60]))
 draw.table(rows, head=("the model calls", "judged as", "status", "output"))
 
-# %% [markdown]
-# The batch was allowed, what stands in it is judged again: the policy is asked at the one place where a tool's body is
-# entered, whatever the way there. Rules may look at the arguments, too, at the *target's*. One that raises means no:
-
-# %%
-deploys = [Rule("allow", "deploy_start", matching(environment="test")), Rule("deny")]
-broken = [Rule("allow", when=lambda input: input["no such argument"]), Rule("allow")]
-rows = []
-for rules, environment in (deploys, "test"), (deploys, "live"), (broken, "test"):
-    input = {"service": "shop", "version": "7", "environment": environment}
-    result = await catalog.dispatch(through_run_tool("c1", "deploy_start", input), policy=Policy(rules))
-    what = "a rule that raises" if rules is broken else "deploy to test only"
-    rows.append((what, environment, result.status))
-draw.table(rows, head=("rules", "environment", "status"))
-
 
 # %% [markdown]
+# The batch was allowed; what stands in it is judged again. The policy is asked at the one place where a tool starts, whatever
+# the way there. A rule that raises means no.
+#
 # And `ask`: without a rule, reading is allowed and everything else asks. `AskPanel` puts the question under the cell. Here a
 # script clicks, first Deny and then Allow; write `AskPanel()` and click yourself.
 
@@ -368,17 +343,17 @@ turn = await stream(run_turn([user("Mail it.")], Simulator(sends).client(), Cata
 panel
 
 # %% [markdown]
-# It shows `email_send` with its arguments, not `run_tool`. Where nobody is there to click, the answer is no.
+# It asks about `email_send` and its arguments, not about `run_tool`. Where nobody is there to click, the answer is no.
 #
 # ## What a search finds
 #
-# The search compares words, weighed by how rare they are (TF-IDF), by the angle between query and tool (cosine):
+# The search compares the words of the query with those of each tool. Rare words count more (TF-IDF, cosine):
 
 # %%
 catalog.search("send mail", k=3)
 
 # %% [markdown]
-# Chinese, Japanese and Korean put no spaces between words, so there every character is a term, and every pair:
+# Chinese puts no spaces between words, nor does Japanese. So every character is a term, and every pair; in Korean, too:
 
 # %%
 print(terms("发系统通知"))
@@ -387,68 +362,48 @@ CHINESE = {"notify_user": "向用户发一条系统通知", "create_subtask": "�
 ToolIndex(make(name, text, schema, False) for name, text in CHINESE.items()).search("发通知")
 
 # %% [markdown]
-# What it cannot do: it does not know that "hot" is about weather, and it does not cross languages.
+# What it cannot do: it does not know that "hot" is about weather, and it does not cross languages. So a search without a hit
+# must not end in silence: the model reads names, and can try again in the tools' own words.
 
 # %%
-for query in "forecast", "how hot will it get", "发通知":
-    found = [hit.name for hit in catalog.search(query, k=3)]
-    print(f"{query}: {', '.join(found) or 'nothing'}")
-
-# %% [markdown]
-# So a search without a hit must not end in silence. The model reads names, and can try again in the tools' own words:
-
-# %%
+for query in "forecast", "how hot will it get":
+    print(f"{query}: {', '.join(hit.name for hit in catalog.search(query, k=3))}")
 result = await catalog.dispatch(call("c1", "search_tool", query="发通知"))
 print(textwrap.fill(result.output.replace("\n", " ")[:330], 100), "...")
 
 # %% [markdown]
 # ## Turn the knob
 #
-# Ten tools are better shown than searched for: a search is one more request, and somebody waits. `Catalog(auto=N)` shows
-# all of up to N tools. Which N? Both ways cost money, once you say what a second of waiting is worth to you.
+# Ten tools are better shown than searched for: a search is one more request, and somebody waits for it. `Catalog(auto=N)`
+# shows up to N tools all at once. Which N? Both ways cost money, once you say what a second of waiting is worth to you. The
+# bars compare them, for a prompt of 20,000 tokens; up to N tools showing all is not longer.
 
 # %%
 AVERAGE = schema_tokens(TOOLS)  # of one tool, an estimate at four characters to a token
 
 
-def even(model, requests, searches, seconds, second_costs, strict):
-    return break_even(
-        PRICES.find(model, tier=MODELS[model]),
-        schema_tokens=AVERAGE,
-        requests=requests,
-        searches=searches,
-        search_seconds=seconds,
-        second_costs=second_costs,
-        prefix_tokens=20_000,
-        breaks=1 if strict else 0,
-    )
+def even(model, seconds, strict, **options):
+    prices = PRICES.find(model, tier=MODELS[model])
+    options |= {"search_seconds": seconds, "breaks": float(strict)}
+    return break_even(prices, schema_tokens=AVERAGE, prefix_tokens=20_000, **options)
 
 
 def view(tools, **options):
     found = even(**options)
-    counts = range(0, 121, 2)
-    cents = {
-        "all direct": [100 * found.direct(n) for n in counts],
-        "deferred": [100 * found.deferred for _ in counts],
-    }
-    better = "show them all" if tools <= found.tools else "defer them"
-    return draw.html(
-        draw.chart(cents, unit="cents", height=60, looks={"all direct": "paid again", "deferred": "kept"}),
-        f"Left to right: 0 to 120 tools. They meet at {found.tools:,}. With {tools} tools: {better}.",
-        found,
-    )
+    tokens = found.searches * (found.per_search - found.waiting)
+    show = [(f"show {tools} tools", 100 * found.direct(tools), "paid again")]
+    defer = [
+        ("search_tool and run_tool", 100 * found.entry, "kept"),
+        ("searches", 100 * tokens, "paid again"),
+        ("waiting", 100 * found.searches * found.waiting, "user"),
+    ]
+    scale = max(show[0][1], 100 * found.deferred)
+    bars = [draw.bar(parts, total=scale, unit="cents") for parts in (show, defer)]
+    return draw.html(*bars, f"N = {found.tools:,}")
 
 
-# %%
-START = {
-    "tools": 42,
-    "requests": 30,
-    "searches": 2,
-    "seconds": 2.0,
-    "second_costs": 0.0,
-    "strict": False,
-    "model": "claude-sonnet-5",
-}
+START = {"tools": 42, "requests": 30, "searches": 2, "seconds": 2.0}
+START |= {"second_costs": 0.0, "strict": False, "model": "claude-sonnet-5"}
 counts = {"tools": (1, 120), "requests": (1, 300), "searches": (0, 20), "seconds": (0.0, 10.0)}
 worth = [("nothing", 0.0), ("0.1 cents", 0.001), ("1 cent", 0.01)]
 knob = explore(view, **counts, second_costs=worth, strict=False, model=list(MODELS))
@@ -457,13 +412,10 @@ knob.set(**START)
 # %%
 SETTINGS = {
     "as it stands": {},
-    "a short session": {"requests": 5},
     "a long session": {"requests": 300},
-    "one search": {"searches": 1},
     "ten searches": {"searches": 10},
-    "waiting costs 0.1 cents a second": {"second_costs": 0.001},
-    "waiting costs 1 cent a second": {"second_costs": 0.01},
-    "strict: each search breaks the prefix": {"strict": True},
+    "a second costs 1 cent": {"second_costs": 0.01},
+    "strict": {"strict": True},
 }
 rows = []
 for what, values in SETTINGS.items():
@@ -473,15 +425,15 @@ for what, values in SETTINGS.items():
         cells.append(even(**options).tools)
     rows.append((what, *cells))
 knob.set(**START)
-draw.table(rows, head=("2 searches, 30 requests, a prompt of 20,000 tokens", *MODELS), caption="show all, up to N tools")
+draw.table(rows, head=("N", *MODELS))
 
 # %% [markdown]
-# There is no N for everybody. Long sessions make it small, searches and impatience make it large, and with a provider that
-# checks names a search costs the whole prompt. (The seed's own sum mixes seconds, tokens and dollars, and gets 3,000.)
+# There is no N for everybody. Long sessions make it small, searches and impatience make it large, and with a strict provider
+# a search costs the whole prompt. (The seed's own sum mixes seconds, tokens and dollars, and gets 3,000.)
 #
 # ## In the loop
 #
-# The three jobs of above again, three ways. Through `run_tool` the array keeps its bytes:
+# The three jobs again, in three ways:
 
 # %%
 WAYS = {
@@ -500,26 +452,21 @@ head = ("way", "requests", "breaks", "tokens", "paid in full", *(f"cents, {model
 draw.table(rows, head=head)
 
 # %% [markdown]
-# (OpenAI's cache in all rows, writing for free.) Searching took three requests more, and still sent less. Adding what was
-# found was the worst of the three; here it cost about twice as much as hiding nothing.
+# (All rows with a cache like OpenAI's, where writing costs nothing extra.) Searching took three requests more, and still sent
+# fewer tokens. Adding what was found was the worst: here it cost about twice as much as hiding nothing.
 #
-# Watch it work, and look at the arrays:
+# Watch the third way:
 
 # %%
 simulator = Simulator(works(through_run_tool), cache=BlockCache())
 turn = await stream(run_turn(ask, simulator.client(), Catalog([], TOOLS), policy=ANYTHING))
 
-# %%
-arrays = {json.dumps(request["tools"]) for request in simulator.requests}
-print(f"{len(simulator.requests)} requests, {len(arrays)} array")
-draw.html(draw.strip(turn.history), bill(turn.usages, PRICES.find("claude-sonnet-5")))
-
 
 # %% [markdown]
 # ## Your turn
 #
-# **1.** Write the fork. Tools are dicts with a `name`; `unmasked` are the names that were found or called so far. This one
-# adds what was found:
+# **1.** Write `resolve_tools`, which makes the array for either kind of provider. Tools are dicts with a `name`; `unmasked`
+# are the names that were found or called so far. This one adds what was found:
 
 # %%
 def my_resolve_tools(protocol, unmasked, *, direct, deferred):
@@ -539,7 +486,7 @@ source(check.resolve_tools.solution, fold="One solution")
 check.resolve_tools(check.resolve_tools.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** A provider that checks names, two searches in one step, two calls by name:
+# **Then your code runs the agent.** A strict provider, two searches in one step, two calls by name:
 
 # %% tags=["breaks-prefix"]
 turn = await stream(check.resolve_tools.turn(check.resolve_tools.solution))
@@ -547,13 +494,17 @@ turn = await stream(check.resolve_tools.turn(check.resolve_tools.solution))
 
 # %% [markdown]
 # **2.** Write `run_tool` itself. `tools` is a dict from names to tools, each with its `handler`; `policy` has
-# `judge(tool, input)` and `await permits(tool, input)`. Return a status and a text. This one opens every door:
+# `judge(tool, input)` and `await permits(tool, input)`. Return a status, `completed`, `failed` or `rejected`, and a text for
+# the model. This one lets everything through where `run_tool` is allowed:
 
 # %%
 async def my_run_tool(name, input, *, tools, policy):
-    if not await policy.permits(tools["run_tool"], input):
+    target, input = tools.get(name), input or {}
+    if target is None or name == "run_tool":
+        return "failed", f"There is no tool {name!r}."
+    if policy.judge(tools["run_tool"], input) != "allow" and not await policy.permits(target, input):
         return "rejected", "Permission was refused."
-    return "completed", await tools[name].handler(**input)
+    return "completed", await target.handler(**input)
 
 
 # %%
@@ -585,8 +536,8 @@ turn = await stream(check.target_permission.turn(check.target_permission.solutio
 #
 # </details>
 #
-# **Think.** The model finds two tools in one step, with a provider that checks names. How often does the array change? And if
-# it finds one of them in this step, and the other in the next?
+# **Think.** With a strict provider the model finds two tools in one step. How often does the array change? And if it finds one
+# of them in this step, and the other in the next?
 #
 # <details><summary>An answer</summary>
 #
