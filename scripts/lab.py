@@ -60,6 +60,7 @@ def command(port: str, *options: str, book: str = ENGLISH) -> list[str]:
             "jupyterlab",
             f"--ServerApp.root_dir={ROOT}",
             f"--LabApp.default_url=/lab/tree/{start(book)}",
+            f"--LabApp.workspaces_dir={ROOT / '.agentlab/workspaces'}",  # no tabs of other projects
         ),
         *(f"--ServerApp.ip={HOST}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0", *root, *options),
     ]

@@ -183,7 +183,7 @@ def _judge(case: Case, answer: Any) -> Finding:
 
 def turn(answer: Any) -> Turn:
     """A turn of an agent whose MCP client answers with the reader's function. The server leaves when it is ignored."""
-    return mcp_live.turn(Lines, answer, answer)
+    return mcp_live.turn(Lines, answer)
 
 
 def live(answer: Any) -> Live:

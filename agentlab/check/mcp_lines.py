@@ -212,7 +212,7 @@ def turn(answer: Any) -> Turn:
     """A turn of an agent whose MCP client reads with the reader's class. The server prints noise, and a U+2028."""
     from agentlab.check.mcp import solution
 
-    return mcp_live.turn(answer, solution, answer)
+    return mcp_live.turn(answer, solution)
 
 
 def live(answer: Any) -> Live:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentlab.check.report import Live, blame, short
+from agentlab.check.report import Live, short
 from agentlab.childpipe import Child
 from agentlab.errors import ToolError
 from agentlab.jsonrpc import Answer, Failure, Notice, Peer, encode
@@ -36,11 +36,11 @@ GRACE_S = 1.0
 class SmallClient:
     """One conversation. `lines` has `feed(chunk) -> messages`, `answer(message)` gives the reply or None.
 
-    Must be made in the loop that is to serve it. `blamed(error)` turns an error of the reader's code into text.
+    Must be made in the loop that is to serve it.
     """
 
-    def __init__(self, lines: Any, answer: Callable[[Any], Any], blamed: Callable[[Exception], str]) -> None:
-        self._lines, self._answer, self._blamed = lines, answer, blamed
+    def __init__(self, lines: Any, answer: Callable[[Any], Any]) -> None:
+        self._lines, self._answer = lines, answer
         self._truth = Peer()
         self._asked: int | float | str | None = -1
         self._why = ""  # what ended the conversation
@@ -73,7 +73,7 @@ class SmallClient:
             for message in self._lines.feed(data):
                 self._take(message)
         except Exception as error:
-            self._fail(self._blamed(error))
+            self._fail(_blamed(error))
         came = [event for event in self._truth.feed(data) if isinstance(event, Answer | Failure)]
         if came and not self._future.done():
             self._fail("The server's answer had come, and was not among the messages that were read.")
@@ -96,9 +96,9 @@ class SmallClient:
             self._future.set_exception(ToolError(self._why))
 
 
-async def ask_clock(lines: Any, answer: Callable[[Any], Any], blamed: Callable[[Exception], str]) -> str:
+async def ask_clock(lines: Any, answer: Callable[[Any], Any]) -> str:
     """What the clock says, over a new connection, which is closed behind it. Raises ToolError."""
-    client = SmallClient(lines, answer, blamed)
+    client = SmallClient(lines, answer)
     try:
         async with asyncio.timeout(GUARD_S):
             info = {"name": "small", "version": "1"}
@@ -113,6 +113,11 @@ async def ask_clock(lines: Any, answer: Callable[[Any], Any], blamed: Callable[[
         await client.child.close(GRACE_S)
 
 
+def _blamed(error: Exception) -> str:
+    """An error of the reader's code as the tool reports it to the model: in English, whatever the reader's language."""
+    return f"Your code raised: {type(error).__name__}: {short(str(error))}"
+
+
 def _story(request: dict[str, Any]) -> Message | str:
     """Ask the clock, then say what came of it."""
     results = [str(message["content"]) for message in request["messages"] if message["role"] == "tool"]
@@ -123,12 +128,9 @@ def _story(request: dict[str, Any]) -> Message | str:
     return f"I cannot tell the time. {results[-1]}"
 
 
-def turn(make_lines: Callable[[], Any], answer: Callable[[Any], Any], readers: Any) -> Turn:
-    """A turn of an agent whose one tool asks the clock. `readers` is the reader's own part, for what it raises."""
+def turn(make_lines: Callable[[], Any], answer: Callable[[Any], Any]) -> Turn:
+    """A turn of an agent whose one tool asks the clock."""
     registry = Registry()
-
-    def blamed(error: Exception) -> str:
-        return f"Your code raised: {blame(error, readers)}"
 
     @registry.tool(read_only=True)
     async def now() -> str:
@@ -136,8 +138,8 @@ def turn(make_lines: Callable[[], Any], answer: Callable[[Any], Any], readers: A
         try:
             lines = make_lines()
         except Exception as error:
-            raise ToolError(blamed(error)) from None
-        return await ask_clock(lines, answer, blamed)
+            raise ToolError(_blamed(error)) from None
+        return await ask_clock(lines, answer)
 
     return run_turn([user("What time is it?")], Simulator(_story).client(), registry)
 

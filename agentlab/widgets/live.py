@@ -54,6 +54,14 @@ class Throttle:
         self._show()
 
 
+STATUSES = {
+    "completed": say("completed"),
+    "failed": say("failed"),
+    "rejected": say("rejected"),
+    "interrupted": say("interrupted"),
+}
+
+
 class Live:
     """The events of one turn as escaped, bounded lines.
 
@@ -80,7 +88,8 @@ class Live:
             case Finished(result):
                 output = " ".join(result.output[: 2 * LINE_LIMIT].split())  # its whole length stands before it
                 shown = output if len(output) <= LINE_LIMIT else f"{output[:LINE_LIMIT]}…"
-                head = f"{result.status}, {count(len(result.output), 'character')}: "
+                status = STATUSES.get(result.status, result.status)
+                head = f"{status}, {count(len(result.output), 'character')}: "
                 self.add(line(ROLES["tool result"], head + shown, mono=True, limit=None))
             case Steered(messages):
                 for message in messages:

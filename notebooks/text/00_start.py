@@ -26,8 +26,8 @@
 # that serve models): it sends its reply piece by piece, as they do, refuses what they refuse, and counts *tokens*, the
 # pieces of text that models read and bills are made of. You need no API key.
 #
-# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change things: Kernel → Restart Kernel and Run All
-# Cells begins anew. (A cell may `await`; in a script of your own, put the same lines into an `async def` and run it
+# **How to read:** run each cell with `Shift`+`Enter`, top to bottom. Change what you like. To begin
+# anew, choose "Restart Kernel and Run All Cells" in the menu "Kernel". (A cell may `await`; in a script of your own, put the same lines into an `async def` and run it
 # with `asyncio.run`.)
 #
 # **Contents:** [01 The loop](01_loop.ipynb) · [02 Tool output](02_spill.ipynb) · [03 The stream](03_stream.ipynb) ·
@@ -72,7 +72,8 @@ print(conversation[-1]["content"])
 draw.strip(conversation)
 
 # %% [markdown]
-# That bar is the **context strip**: the messages of one request, as wide as they are long. It comes back in every
+# That bar is the **context strip**: the messages of the conversation, as wide as they are long;
+# the last one is the reply. It comes back in every
 # chapter, because all that an agent does for its memory happens to this list.
 #
 # ## Tools
@@ -105,7 +106,7 @@ registry.specs()[1]
 # %% [markdown]
 # ## Break it
 #
-# The model asked for a file. This program forgets to send the result, and the provider refuses the whole conversation:
+# The model asked for the list of files. This program forgets to send the result, and the provider refuses the whole conversation:
 
 # %%
 ask = user("What is still to do?")
@@ -159,11 +160,12 @@ draw.sequence(lanes, left="your program", right="model")
 
 # %%
 counting = Simulator(pace=0.05)
-turn = await stream(run_turn([user("count to 40")], counting.client(), registry), click_after=12)
+turn = await stream(run_turn([user("count to 400")], counting.client(), registry), click_after=12)
 
 # %%
 print(turn.reason, "|", turn.history[-1]["content"])
-print("tokens produced:", counting.hangups[0].produced, "of", counting.hangups[0].total)
+for hangup in counting.hangups:
+    print("tokens produced:", hangup.produced, "of", hangup.total)
 print("broken rules in the history:", pairing.problems(turn.history))
 
 # %% [markdown]
@@ -198,8 +200,9 @@ print("broken rules in the history:", pairing.problems(turn.history))
 #
 # ## How far you are
 #
-# Every chapter from 01 on has exercises that check themselves, and `make lab` remembers what you have tried and solved.
-# Come back to this cell and run it again. (Opening a solution is fine, and does not count.)
+# Every chapter from 01 on has exercises that check themselves, and `make lab` remembers which checks have run, on your
+# answer or on the one to start from, and which were solved. Come back to this cell and run it again. (Opening a solution
+# is fine, and does not count.)
 
 # %%
 check.progress()

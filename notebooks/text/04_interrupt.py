@@ -236,14 +236,15 @@ for position in 3, last, 18:
 # %% [markdown]
 # ## In the loop
 #
-# Stop must reach whatever is waiting: a stream, a connection being made, a tool. Run the cell and press **Stop** while it
-# counts. Left alone, the cell presses it after the 12th piece of text.
+# Stop must reach whatever is waiting: a stream, a connection being made, a tool. The cell presses its own
+# **Stop** button after the 12th piece of text; take `click_after` away, and press it yourself.
 
 # %%
-slow = Simulator(pace=0.002)
+slow = Simulator(pace=0.02)
 agent = Agent(slow.client())
 turn = await stream(agent.send("count to 500"), click_after=12)
-print("the provider noticed, and stopped too:", slow.hangups[0].produced < slow.hangups[0].total)
+noticed = [hangup.produced < hangup.total for hangup in slow.hangups]
+print("the provider noticed, and stopped too:", noticed == [True])
 
 # %% [markdown]
 # (In a terminal there is no button. `with ctrl_c(turn.stop):` lets the first Ctrl+C press Stop, and the second leave.)

@@ -20,9 +20,9 @@
 # ← [Many tools](10_disclosure.ipynb) · modules: `jsonrpc`, `childpipe`, `mcplink`, `mcpclient`, `mcpresult`, `mcp`,
 # `mcpconfig`
 #
-# **The problem.** Somebody else wrote the tool, in another language, so it runs as another program. MCP is how you talk
-# to it: JSON, one message a line, over stdin and stdout. And the other side is software too: it prints banners, asks
-# questions of its own, crashes, and never ends a list.
+# **The problem.** Somebody else wrote the tool, in another language, so it runs as another program, a *server*. MCP (Model
+# Context Protocol) is how you talk to it: JSON, one message a line, over its stdin and stdout. And the other side is software
+# too: it prints banners, asks questions of its own, crashes, and never ends a list.
 
 # %%
 import asyncio
@@ -82,8 +82,8 @@ draw.sequence(lines_of(trace))
 
 
 # %% [markdown]
-# Shake hands, say that you are ready, ask for the tools, then call them. A message with a `method` and an `id` is a
-# request, one with a `method` alone a notification, one with an `id` alone an answer.
+# Shake hands, say that you are ready, ask for the tools, then call one. The form of the messages is a standard, JSON-RPC: a
+# `method` and an `id` make a request, a `method` alone a notification, an `id` alone an answer.
 #
 # ## Break it
 #
@@ -114,8 +114,8 @@ async def talk(child, read):
 
 
 # %% [markdown]
-# Our server can misbehave on demand, in ways that were all seen in the field. The second column is the first patch that
-# comes to mind: what is no JSON object is passed over.
+# Our server can misbehave on demand, in ways that were all seen in the field. The last column is the first patch that comes
+# to mind: a line that is no JSON object is passed over.
 
 # %%
 def json_only(line):
@@ -156,8 +156,8 @@ draw.table(rows, head=("fault", "as written", "patched"))
 # %% [markdown]
 # - **noise**: banners go to stdout. Patched, it hangs: the server also floods *stderr*, which nobody reads, and waits
 #   until somebody does.
-# - **ping**: the server asked `roots/list` with id 1, and the client took the question for its answer. Both sides count
-#   from 0.
+# - **ping**: the server asked `roots/list` ("which folders may I see?") with id 1, and the client took the question for its
+#   answer. Both sides count from 0.
 # - **large**: asyncio reads lines of 64 KiB at most.
 # - **pages** is the worst: no error, and one tool of a list that goes on and on.
 #
@@ -213,7 +213,7 @@ draw.sequence(lines_of(trace[2:]))
 #
 # ## Turn the knob
 #
-# **What does the server do wrong, and what does the agent see?** Now with everything in place: the manager starts the
+# **What does the server do wrong, and what does the agent see?** Now with everything in place: `McpManager` starts the
 # server, and the agent makes one call. (Programs take their time to start, so all are run here; the knob only picks.)
 
 # %%
@@ -246,19 +246,11 @@ MEETINGS = dict(zip(WRONG, await asyncio.gather(*map(meet, WRONG)), strict=True)
 # %%
 def view(server):
     seen, offered, notes, result = MEETINGS["" if server == "well-behaved" else server]
-    text = result.output
-    if len(text) > 600:
-        text = f"{text[:50]}\n[...]\n{text[-270:]}"
-    facts = [
-        ("tools that search_tool can find", str(offered)),
-        ("status of the call", result.status),
-        ("what the model reads", text),
-        ("notes for you", "\n".join(notes) or "none"),
-    ]
-    rows = lines_of(seen)
-    if len(rows) > 16:
-        left_out = len(rows) - 14
-        rows = [*rows[:10], ("", f"{left_out} more lines"), *rows[-4:]]
+    text, rows = result.output, lines_of(seen)
+    text = text if len(text) < 600 else f"{text[:50]}\n[...]\n{text[-270:]}"
+    rows = rows if len(rows) < 17 else [*rows[:10], ("", f"{len(rows) - 14} more lines"), *rows[-4:]]
+    facts = [("tools found", str(offered)), ("the call", result.status), ("the model reads", text)]
+    facts.append(("notes for you", "\n".join(notes) or "none"))
     return draw.html(draw.table(facts), draw.sequence(rows))
 
 
@@ -277,16 +269,20 @@ knob.set(server="noise")
 draw.table(rows, head=("server", "messages", "ignored", "tools", "the call", "first line that the model reads"))
 
 # %% [markdown]
-# No fault reaches the loop as an exception, none hangs, and what failed says so. *Effects are unknown* is
-# the honest word for a call that got no answer: the mail may have been sent.
+# No fault reaches the loop as an exception, none hangs, and what failed says so. *Effects are unknown* is the honest word for
+# a call that got no answer: the mail may have been sent.
 #
-# A call that is slow on purpose reports **progress**, and each report gives it more time. But a server that is stuck may
-# report for ever. So only a number that grows counts, and after ten times the limit the call ends in any case.
+# <details><summary>And a call that is slow on purpose?</summary>
+#
+# It reports **progress**, and each report gives it more time. But a server that is stuck may report for ever. So only a
+# number that grows counts, and after ten times the limit the call ends in any case.
+#
+# </details>
 #
 # ## In the loop
 #
-# **Names.** A chat API refuses a whole request for one name with a dot in it. So names are made fit, and a table, never
-# the name itself, leads back to the server:
+# **Names.** A chat API refuses a whole request for one tool's name with a dot in it. So names are made fit, and a table,
+# never the name itself, leads back to the server:
 
 # %%
 manager = McpManager(a_clock())
@@ -294,9 +290,9 @@ await manager.connect()
 draw.table([(name, *known) for name, known in manager.table.items()], head=("the model's name", "server", "its name"))
 
 # %% [markdown]
-# **Always deferred.** A server may connect in the middle of a session. Only what `search_tool` finds may change then:
-# the array of tools stands at the start of every prompt, and a byte that changes there makes all of it be paid again
-# (chapter 10).
+# **Always deferred.** A server may connect in the middle of a session. Only what `search_tool` finds may change then: the
+# array of tools stands at the start of every prompt, and a byte that changes there makes all of it be paid again
+# ([Many tools](10_disclosure.ipynb)).
 
 # %%
 catalog = Catalog(direct=[], deferred=[])
@@ -325,11 +321,7 @@ allow = Policy(default="allow")
 hooks = Hooks(after_results=reducer(catalog, store))
 question = [user("What time is it?")]
 turn = await stream(run_turn(question, Simulator(what_time).client(), catalog, policy=allow, hooks=hooks))
-
-# %%
-print(turn.history[-1]["content"], "| array byte-equal:", canonical_json(catalog.specs()) == array)
 await manager.close()
-draw.strip(turn.history)
 
 # %% [markdown]
 # **Stop reaches the call.** This server takes calls and never answers. Stop ends the turn and tells the server, so that
@@ -365,13 +357,11 @@ planted = {"command": sys.executable, "args": ["-c", "open('it-ran', 'w')"], "cw
 async def connected(**options):
     async with McpManager.from_config([folder / ".mcp.json"], project=folder, **options) as manager:
         await manager.connect()
-        print(f"it ran: {(folder / 'it-ran').exists()}\n{manager.notes[0]}\n")
-        return draw.html(manager)
+        print("it ran:", (folder / "it-ran").exists(), "|", manager.notes[0])
 
 
-before = await connected()
-after = await connected(approve=["helper"])
-draw.columns(before, after, heads=("nobody approved it", "approved"))
+await connected()
+await connected(approve=["helper"])
 
 # %% [markdown]
 # **And it gets no keys.** A server's environment is made for it: a few names that every program needs, and what its
@@ -400,7 +390,8 @@ print("passed on on purpose: ", await spy({"AGENT_API_KEY": "${AGENT_API_KEY}"})
 # ## Your turn
 #
 # **1.** Answer the server. Your function gets one message, as it came out of `json.loads`, and returns the reply or None.
-# You have no folders to show, so the roots are an empty list; what you do not know is refused with the code -32601.
+# You have no folders to show, so the roots are an empty list; what you do not know is refused with the code -32601. (In the
+# live part a real server asks, and leaves when nobody answers.)
 
 # %%
 def my_answer(message):
@@ -410,9 +401,6 @@ def my_answer(message):
 
 # %%
 check.answer_ping(my_answer)
-
-# %% [markdown]
-# In the live part your function answers a real server, which leaves when nobody does.
 
 # %%
 # check.answer_ping.hint(1)
@@ -452,7 +440,8 @@ source(check.read_lines.solution, fold="One solution")
 check.read_lines(check.read_lines.solution)
 
 # %% [markdown]
-# **Then your code runs the agent.** This server prints a banner first, and its answer holds a U+2028:
+# **Then your code runs the agent.** This server prints a banner first, and its answer holds a U+2028, at which Python's
+# `splitlines` cuts, too:
 
 # %%
 turn = await stream(check.read_lines.turn(check.read_lines.solution))
@@ -480,7 +469,8 @@ turn = await stream(check.read_lines.turn(check.read_lines.solution))
 #
 # ## Five whys
 #
-# The seed asks five questions of its client. Its answers, and what became of them here:
+# The seed of this chapter (the material it was made from) asks five questions of its client. Its answers, and what became of
+# them here:
 #
 # <details><summary>Why stdio and not HTTP? Why the long name? Why 15 seconds? Why lazy? Why no SDK?</summary>
 #
