@@ -20,7 +20,7 @@
 # ← [Four layers](07_layers.ipynb) · modules: `journal`, `journalfile`, `replay`, `recorder`, `redact`, `sessions`
 #
 # **The problem.** An agent has worked for half an hour, and all of it stands in one list in memory. The process is killed,
-# or the power fails, and the next one knows nothing: not what was said, and not which tool was running.
+# or the power fails, and nobody knows any more what was said, or which tool was running.
 
 # %%
 import json
@@ -29,10 +29,9 @@ import tempfile
 import textwrap
 from pathlib import Path
 
-
 from agentlab import check, draw, replay
 from agentlab.errors import AgentLabError
-from agentlab.journal import Journal, JournalBusy, fork, sessions
+from agentlab.journal import Journal, fork
 from agentlab.loop import run_turn
 from agentlab.messages import assistant, call, size_bytes, tool, user
 from agentlab.notebook import data, source
@@ -50,7 +49,7 @@ draw.strip(TALK, caption="a real conversation, with an airline's agent")
 # ## Break it
 #
 # The first idea: **a snapshot**. The whole session is one JSON file, written anew at every change. Here the power fails
-# when 60 % is written. (A session of the size that the seed of this chapter shows.)
+# when 60 % is written:
 
 # %%
 temporary = tempfile.TemporaryDirectory()
@@ -62,7 +61,7 @@ snapshot = {
 }
 full = json.dumps(snapshot, indent=2, ensure_ascii=False)
 torn = full[: len(full) * 60 // 100]
-(folder / "session.json").write_text(torn)  # the version before was emptied when this one was begun
+(folder / "session.json").write_text(torn)  # opening it for writing has emptied the version before
 
 print(f"{len(torn)} of {len(full)} characters are on the disk.")
 try:
@@ -71,20 +70,20 @@ except ValueError as error:
     print("Resume:", error)
 
 # %% [markdown]
-# Not the last message is lost, but the session: opening the file for writing had emptied it. And the longer a session is,
-# the longer is the time in which this can happen.
+# Not one message is lost but all of them. And the longer a session gets, the longer each write takes in which this can
+# happen.
 #
 # ## The mechanism
 #
-# **A log**: not what the session *is* goes to the disk, but what *happens*. Each event is one more line at the end, and
-# bytes that are there are never touched again. (Clock and id are given here, so that each run writes the same bytes.)
+# **A log**: write down what *happens*, not what the session *is*. Each event is one more line at the end, and bytes that
+# are there are never touched again. (Clock and id are given here, so that each run writes the same bytes.)
 
 # %%
 NOON = 1_767_268_800.0  # seconds since 1970
 
 
-def new_journal(id, meta, **options):
-    return Journal.create(folder / "log", meta, id=id, clock=lambda: NOON, secrets=(), **options)
+def new_journal(id, meta):
+    return Journal.create(folder / "log", meta, id=id, clock=lambda: NOON, secrets=())
 
 
 with new_journal("login", {"model": "small"}) as journal:
@@ -94,34 +93,30 @@ with new_journal("login", {"model": "small"}) as journal:
 print(journal.path.read_text())
 
 # %% [markdown]
-# **Replay** works out the session from its events. Now the same accident, at the same place: 60 % of the last line.
+# **Replay** works out the session from its events. The same accident, with 60 % of the last line on the disk, costs that
+# line. It stays where it is; the next append ends it with a line feed, and goes on:
 
 # %%
 whole = journal.path.read_bytes()
-last = whole.rstrip().rfind(b"\n") + 1
+last = whole.rstrip().rfind(b"\n") + 1  # where the last line begins
 journal.path.write_bytes(whole[: last + (len(whole) - last) * 60 // 100])
 
 session = replay.replay(journal.events())
-print(f"{len(session.history)} messages, {session.skipped} line skipped, model {session.meta['model']!r}")
-print(*list(journal.events())[-2:], sep="\n")
+print(f"{len(session.history)} messages, {session.skipped} line skipped, model {session.meta['model']!r}\n")
 
-# %% [markdown]
-# One message is lost, and the log says in which line. The half line stays where it is, too. The next append closes it off
-# with a line feed, and goes on:
-
-# %%
 with Journal.open(folder / "log", "login", clock=lambda: NOON) as journal:
     journal.append({"type": "message", "message": user("Where were we?")})
 print(journal.path.read_text())
 
 # %% [markdown]
-# Number 4 is not given out again: the torn line has used it up. This is all there is to writing:
+# Number 4 is not given out again: the torn line has used it up. This is all there is to writing (`_writer` takes the lock,
+# `write` first ends a torn line, and `sync` comes below):
 
 # %%
-source(Journal.append)
+source(Journal.append, docstring=False)
 
 # %% [markdown]
-# And this to reading. Types that it does not know are skipped, so that an old program can read a newer one's log.
+# And this to reading. Event types that it does not know are skipped, so that an old program can read a newer one's log.
 
 # %%
 source(replay._replay, fold="Source")
@@ -129,8 +124,8 @@ source(replay._replay, fold="Source")
 # %% [markdown]
 # ## Turn the knob
 #
-# The conversation from above, as a snapshot and as a log. The power fails while the file is being written: at which byte?
-# How many of the 62 messages can be read again?
+# The conversation from above, as a snapshot and as a log. The power fails while the file is being written. How many of the
+# 62 messages can be read again, if it fails at this byte, or at that one?
 
 # %%
 with new_journal("airline", {"model": "small"}) as journal:
@@ -157,11 +152,10 @@ survive = {
     "snapshot": [len(from_snapshot(byte)) for byte in places],
     "log": [len(from_log(byte).nodes) for byte in places],
 }
-print(f"{len(SNAPSHOT):,} bytes of snapshot, {len(LOG):,} bytes of log, {len(places)} places")
 draw.chart(survive, unit="messages")
 
 # %% [markdown]
-# The snapshot is all or nothing, and mostly nothing. The log has every line that was finished. Look at one place:
+# The snapshot is all or nothing, and mostly nothing. Of the log, every finished line is left. Look at one place:
 
 # %%
 BYTES = size_bytes(TALK)
@@ -169,45 +163,38 @@ BYTES = size_bytes(TALK)
 
 def view(byte):
     session, begun = from_log(byte), LOG.rfind(b"\n", 0, byte) + 1
-    kept = len(session.nodes)
-    fates = ["kept"] * kept + (["dropped"] if session.skipped else [])
-    rows = [
-        ("snapshot", min(byte, len(SNAPSHOT)), len(from_snapshot(byte)), ""),
-        ("log", byte, kept, f"a torn line of {byte - begun:,} bytes" if session.skipped else "nothing"),
-    ]
+    fates = ["kept"] * len(session.nodes) + ["dropped"] * session.skipped
+    read = f"log: {len(session.nodes)} messages read, snapshot: {len(from_snapshot(byte))}"
     tail = LOG[max(begun, byte - 300) : byte]
     return draw.html(
-        draw.table(rows, head=("file", "bytes on the disk", "messages read", "lost by the accident")),
-        draw.strip(TALK[: len(fates)], fates=fates, scale=BYTES, caption="from the log") if fates else "",
-        draw.bytes_view(tail) if tail else "The last line is whole." if byte else "The file is empty.",
+        draw.strip(TALK[: len(fates)], fates=fates, scale=BYTES, caption=read),
+        draw.bytes_view(tail) if tail else "The last line is whole.",
     )
 
 
-knob = explore(view, byte=(0, len(LOG)))
+knob = explore(view, byte=(LOG.index(b"\n") + 2, len(LOG)))
 knob.set(byte=20_000)
 
 # %%
-ends = [at for at, letter in enumerate(LOG) if letter == 10]  # where the line feeds stand
-for byte in 0, 50, 20_000, ends[30] - 1, ends[30], ends[30] + 1, len(SNAPSHOT), len(LOG):
+end = [at for at, letter in enumerate(LOG) if letter == 10][30]  # where line 31 has its line feed
+for byte in 20_000, end - 1, end, len(SNAPSHOT), len(LOG):
     knob.set(byte=byte)
     left = from_log(byte)
     print(f"byte {byte:6,}: snapshot {len(from_snapshot(byte)):2}, log {len(left.nodes):2}, torn {left.skipped}")
 _ = knob.set(byte=20_000)
 
 # %% [markdown]
-# One byte before the end of line 31 the record is torn. At its end only the line feed is missing: the record is whole, so
-# it is kept, and gets its line feed with the next append.
+# At byte 25,238 nothing but the line feed of line 31 is missing. The record is whole, so it counts.
 #
 # ## What happened, step by step
 #
 # A session with all that a log may hold: a tool call and its states, another model, words that were taken back, and a
-# summary. **Step through it**, and watch what the model would see if the process died right there.
+# summary. **Step through it**: this is what the model would see if the process died right there.
 
 # %%
 leap = call("call_1", "run_shell", command="make test")
 running = {"message": 3, "id": "call_1", "name": "run_shell", "status": "running"}
 summary = user("So far: test_leap fails.") | {"origin": "compaction"}
-SMALL = {"model": "small", "base_url": "http://small/v1", "temperature": 0}
 STEPS = [
     {"type": "message", "message": user("Which tests fail?")},
     {"type": "message", "message": assistant("I run them.", leap)},
@@ -219,106 +206,80 @@ STEPS = [
     {"type": "message", "message": user("Rewrite everything.")},
     {"type": "message", "message": assistant("All 40 files?")},
     {"type": "rewind", "to": 8},
-    {"type": "message", "message": user("Mend test_leap, and nothing else.")},
+    {"type": "message", "message": user("Mend test_leap only.")},
     {"type": "message", "message": assistant("It is mended.")},
     {"type": "replace", "start": 2, "end": 7, "node": summary, "reason": "compaction"},
     {"type": "message", "message": user("Thanks.")},
 ]
-with new_journal("leap", {"title": "leap years", **SMALL}) as journal:
+SMALL = {"title": "leap years", "model": "small", "base_url": "http://small/v1"}
+with new_journal("leap", SMALL) as journal:
     journal.append_all(STEPS)
 EVENTS = list(journal.events())
 
+
 # %%
-FATES = {"compaction": "summarised", "repair": "repaired"}
-
-
-def drawn(history, caption=None):
-    fates = [FATES.get(message.get("origin"), "kept") for message in history]
-    return draw.strip(history, fates=fates, scale=900, caption=caption)
-
-
 def short(event):
-    body = {name: value for name, value in event.items() if name not in ("seq", "ts", "type")}
-    return f"{event['type']} {json.dumps(body)}"
+    return json.dumps({name: event[name] for name in event if name not in ("seq", "ts")})
 
 
 def view(event):
     session = replay.replay(EVENTS[:event])
-    states = [f"{id} of event {seq}: {call['status']}" for (seq, id), call in session.tool_calls.items()]
+    fates = {"compaction": "summarised", "repair": "repaired"}
     rows = [
         (f"event {event}", short(EVENTS[event - 1])),
-        ("model", session.meta["model"]),
-        ("calls", "; ".join(states) or "none"),
+        ("meta", json.dumps(session.meta)),
+        ("state of the call", ", ".join(each["status"] for each in session.tool_calls.values()) or "none"),
         ("the model sees last", session.history[-1]["content"] if session.history else "nothing"),
     ]
-    return draw.html(draw.table(rows), drawn(session.history))
+    drawn = [fates.get(message.get("origin"), "kept") for message in session.history]
+    return draw.html(draw.table(rows), draw.strip(session.history, fates=drawn, scale=900))
 
 
 scrubber = explore(view, event=(1, len(EVENTS)))
 scrubber.set(event=4)
 
 # %%
-rows = []
-for number in 2, 3, 4, 5, 6, 8, 10, 11, 13, 14:
+for number in 3, 4, 5, 8, 11, 14:
     scrubber.set(event=number)
     session = replay.replay(EVENTS[:number])
-    states = ", ".join(record["status"] for record in session.tool_calls.values())
-    rows.append((number, EVENTS[number - 1]["type"], len(session.history), states, session.meta["model"]))
-scrubber.set(event=4)
-draw.table(rows, head=("event", "type", "messages", "the call", "model"))
+    states = [record["status"] for record in session.tool_calls.values()]
+    print(number, EVENTS[number - 1]["type"], len(session.history), "messages", states, session.meta)
+_ = scrubber.set(event=4)
 
 # %% [markdown]
-# - **Events 3 to 5.** A reply is in the log before its first call runs. Dead at 3, the call has not started. Dead at 4, it
-#   was running, and nobody knows how far it came: its state becomes `failed`, and the model reads that its effects are
-#   unknown. The state is a field, so that no one has to guess it from the wording of an error.
-# - **Event 11.** A rewind is an event, too. It withdraws what is numbered above `to`, and deletes nothing.
-# - **Event 14.** So is a summary: it names a range by its *numbers*, since positions in a list move.
+# - **3 to 5, a call.** The reply is in the log before its call runs. If the process dies at 3, the call has not started. At 4
+#   it was running, and nobody knows how far it came: its state becomes `failed`, and the model reads that the effects are
+#   unknown.
+# - **8, another model.** A resumed session goes on with it, and not with the default of the day. The old model's settings
+#   leave with it, all of them. Merged, `base_url` would stay, and send the requests for `large` to the host of `small`.
+# - **11, a rewind.** It withdraws what is numbered above `to`, and deletes nothing.
+# - **14, a summary.** It names a range by its *numbers*, since positions in a list move.
 #
-# **Event 8** hands the session over to another model. Resumed, it goes on with that one, and not with the default of the
-# day. A model's settings are replaced whole, whatever a vendor calls them: only what is the session's own stays (id,
-# parent, title, folder, system prompt). So a `config` carries all of them, the model's name too. Merged, they would send
-# the requests for `large` to the host of `small`:
+# A **fork** is the first part of the log, in a file of its own. Is the summary in the branch, or what was withdrawn? There
+# is no rule for that, and none is needed:
 
 # %%
-first, config = EVENTS[0]["meta"], EVENTS[7]["config"]
-rows = [("merged", first | config), ("replaced", replay.replay(EVENTS[:8]).meta)]
-draw.table(rows, head=("", "meta behind event 8"))
-
-# %% [markdown]
-# ## Fork: a cut of the event stream
-#
-# A branch is the first part of the log, in a file of its own. Is the summary in it? There is no rule for that, and none is
-# needed: a branch from before event 14 does not have it, and one from behind it does. Nor can withdrawn words leak.
-
-# %%
-pictures = []
 for seq in 10, 11, 13, 15:
     branch = fork(journal, seq, id=f"branch-{seq}")
-    history = replay.replay(branch.events()).history
-    print(f"{seq}: {' | '.join(message['content'] for message in history)}")
-    pictures.append(drawn(history, caption=f"branch from event {seq}"))
-draw.columns(*pictures[2:])
+    print(f"{seq}: {' | '.join(message['content'] for message in replay.replay(branch.events()).history)}")
 
 
 # %% [markdown]
 # ## In the loop
 #
-# A `Recorder` is hooks on one side and a journal on the other. The agent has to pay an invoice. The model is a script: where
-# a result says that something is unknown, it looks before it pays again.
+# A `Recorder` turns what the loop does into events of the journal. This agent has to pay an invoice. The model is a script:
+# where a result says that something is unknown, it looks before it pays again.
 
 # %%
 def cashier(request):
     results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
-    if not results:
-        return assistant("I pay it.", call("call_1", "pay", invoice=17))
-    if results[-1] in ("done", "paid: 17"):
-        return "Invoice 17 is paid."
-    if "unknown" in results[-1]:
-        return assistant("It broke off. I look first.", call("call_2", "payments"))
-    return assistant("So it is not paid yet.", call("call_3", "pay", invoice=17))
+    last, fresh = results[-1] if results else "", f"call_{len(results) + 1}"
+    if "unknown" in last:
+        return assistant("It broke off. I look first.", call(fresh, "payments"))
+    return "Invoice 17 is paid." if last in ("done", "paid: 17") else assistant("", call(fresh, "pay", invoice=17))
 
 
-def bank(paid):
+def go_on(journal, history, paid):
     registry = Registry()
 
     @registry.tool
@@ -330,103 +291,84 @@ def bank(paid):
     def payments() -> str:
         return f"paid: {', '.join(map(str, paid)) or 'nothing'}"
 
-    return registry
+    hooks = Recorder(journal, history).hooks  # of this history nothing is written again
+    return run_turn(history, Simulator(cashier).client(), registry, hooks=hooks, policy=Policy(default="allow"))
 
+
+# %% [markdown]
+# One run to the end, for its log. Then the same log as it is when the process is **killed in the middle of the tool**: the
+# money is gone, and the end of the call, line 6, is not written. Resume:
 
 # %%
-def go_on(journal, history, paid):
-    """A turn that is written down; the journal holds this history already."""
-    hooks = Recorder(journal, history).hooks
-    client = Simulator(cashier).client()
-    return run_turn(history, client, bank(paid), hooks=hooks, policy=Policy(default="allow"))
-
-
-paid = []
 with new_journal("bank", {"model": "small"}) as journal:
     journal.append({"type": "message", "message": user("Pay invoice 17.")})
-    turn = await go_on(journal, replay.replay(journal.events()).history, paid).run()
-LINES = [line + b"\n" for line in journal.path.read_bytes().split(b"\n")[:-1]]
-for event in journal.events():
-    record = event.get("record", {}).get("status") or event.get("message", {}).get("role") or ""
-    print(event["seq"], event["type"], record)
-
-# %% [markdown]
-# Now the process is **killed in the middle of the tool**: the money is gone, and the end of the call never reached the log.
-# We cut the file inside line 6, and resume.
-
-# %%
-KILLED = [b"".join(LINES[:n]) + line[: len(line) // 2] for n, line in enumerate(LINES)]
+    await go_on(journal, replay.replay(journal.events()).history, []).run()
+BANK = list(journal.events())
+LINES = journal.path.read_bytes().splitlines(keepends=True)
 
 
-def resumed(id, data):
+def killed(line, id):
     journal = new_journal(id, {})
-    journal.path.write_bytes(data)
-    return journal, replay.replay(journal.events()).history
+    journal.path.write_bytes(b"".join(LINES[: line - 1]) + LINES[line - 1][:40])
+    history = replay.replay(journal.events()).history
+    return journal, history or [user("Pay invoice 17.")]  # lost with line 2: the person asks again
 
 
-journal, history = resumed("killed", KILLED[5])
+paid = [17]
+journal, history = killed(6, "killed")
 print(history[-1]["content"])
-
-# %%
 with journal:
     turn = await stream(go_on(journal, history, paid))
-
-# %%
 print("payments:", paid)
-drawn(replay.replay(journal.events()).history, caption="read from the log again")
 
 # %% [markdown]
-# Dead at any other line? For each one: what does the model read, what does it do, and how often was the invoice paid in
-# the end? Line 6 has two rows, since the log looks the same whether the money was gone or not.
+# And killed in any other line? How often is the invoice paid in the end? Line 6 has two rows: whether the money is gone or
+# not, the log looks the same.
 
 # %%
 rows = []
 for line, before in (2, []), (3, []), (4, []), (5, []), (6, []), (6, [17]), (7, [17]), (8, [17]), (9, [17]):
-    paid = list(before)
-    journal, history = resumed(f"dead-{len(rows)}", KILLED[line - 1])
+    paid, event = list(before), BANK[line - 1]
+    journal, history = killed(line, f"killed-{len(rows)}")
     with journal:
-        if not history:
-            history = [user("Pay invoice 17.")]  # the person has to ask again
-        end = textwrap.shorten(history[-1]["content"], 75, placeholder=" ...")
         turn = await go_on(journal, history, paid).run()
     did = [each["function"]["name"] for m in turn.history[len(history) :] for each in m.get("tool_calls", [])]
-    rows.append((line, "yes" if before else "no", end, ", ".join(did) or "answers", len(paid)))
-head = ("dead in line", "paid by then", "the model reads last", "the resumed model", "payments")
+    what = event.get("record", {}).get("status") or event.get("message", {}).get("role") or ""
+    read = textwrap.shorten(history[-1]["content"], 75, placeholder=" ...")
+    rows.append((f"{line} {event['type']} {what}", "yes" if before else "no", read, ", ".join(did), len(paid)))
+head = ("killed in line", "paid by then", "the model reads last", "and calls", "payments")
 draw.table(rows, head=head)
 
+
 # %% [markdown]
-# ## A promise, and its price
+# ## What else a log must promise
 #
-# `append` returns when the event is as safe as the journal was told to make it:
+# <details><summary>When is an event safe?</summary>
+#
+# `append` returns when the event is as safe as the journal was told to make it. The bytes are the same.
 #
 # | `durability` | what was acknowledged survives | how |
 # |---|---|---|
 # | `"flush"` (default) | the end of this process, `kill -9` included | one `write` for one record: it is the system's now |
 # | `"sync"` | a power failure too, as far as the disk keeps its word | and `fdatasync`; those who wait at once share one |
 #
-# The bytes are the same. And there is **one writer**: two would give out the same numbers. The first append takes a lock;
-# `close` gives it back, and so does the end of the process, `kill -9` included. Who only reads is welcome.
-#
 # After Ctrl+C in the middle of a write nobody knows whether the record is in the file. So before the next append the file
-# itself is asked; no number is given out twice.
-
-# %%
-with new_journal("shared", {"model": "small"}, durability="sync") as first:
-    first.append({"type": "message", "message": user("I was here first.")})
-    second = Journal.open(folder / "log", "shared")
-    print(len(list(second.events())), "events can be read.")
-    try:
-        second.append({"type": "message", "message": user("Me too!")})
-    except JournalBusy as busy:
-        print(busy)
-
-# %% [markdown]
-# ## Keys stay out
+# itself is asked.
+#
+# </details>
+#
+# <details><summary>Who may write?</summary>
+#
+# One writer: two would give out the same numbers. The first append takes a lock; `close` gives it back, and so does the end
+# of the process, `kill -9` included. A second writer gets `JournalBusy` before anything is written. Who only reads is
+# welcome.
+#
+# </details>
+#
+# <details><summary>What about keys?</summary>
 #
 # A log is copied, backed up and shown to others. So the values of the keys in the environment become `[redacted]` wherever
-# they turn up, a setting named like a key is left out, and in messages and results what can only be a key is masked.
-#
-# <details><summary>Which names count as a key?</summary>
+# they turn up. By name:
 #
 # - **In settings** (the first line, `config`) any name that ends in a key's word: `api_key`, `token`, `auth`, `secret`,
 #   `password`, `credentials`, `cookie`, `HF_TOKEN`, `x-functions-key`. The field is left out, so that a resumed session looks
@@ -434,43 +376,23 @@ with new_journal("shared", {"model": "small"}, durability="sync") as first:
 # - **In messages, inputs and results** only a name that can mean nothing else: `api_key`, `Authorization`, `access_token`,
 #   `client_secret`, `password`. It is masked, and all keeps its shape: a recipe for a cookie stays a recipe.
 #
+# A key known by neither name nor value, in the middle of a text, stays in the log.
+#
 # </details>
 #
-# A key known by neither name nor value, in the middle of a text, stays in the log.
-
-# %%
-KEY = "sk-not-a-real-key-17"
-with Journal.create(folder / "log", SMALL | {"api_key": KEY}, id="keys", secrets=[KEY]) as journal:
-    headers = {"Authorization": f"Bearer {KEY}", "Accept": "text/plain"}
-    journal.append({"type": "config", "config": {"model": "large", "headers": headers}})
-    journal.append({"type": "message", "message": tool("call_1", f"$ env\nUSER=me\nMY_KEY={KEY}")})
-for event in journal.events():
-    print(short(event))
-print("the key is in the file:", KEY.encode() in journal.path.read_bytes())
-
-# %% [markdown]
-# ## Which sessions are there?
+# <details><summary>Which sessions are there?</summary>
 #
-# The title is what a person said first. A session whose first line is lost is shown with the reason.
-
-# %%
-shelf = folder / "shelf"
-shelf.mkdir()
-for id, age in ("bank", 20), ("leap", 600), ("airline", 7 * 3_600), ("login", 3 * 86_400):
-    lines = (folder / "log" / f"{id}.jsonl").read_bytes()
-    copy = shelf / f"{id}.jsonl"
-    copy.write_bytes(lines[20:] if id == "login" else lines)
-    os.utime(copy, (NOON - age, NOON - age))
-for info in sessions(shelf, clock=lambda: NOON):
-    print(info.line)
-
-
-# %% [markdown]
+# `sessions(folder)` lists them with size and age. The title is what a person said first, and a session whose first line is
+# lost is shown with the reason.
+#
+# </details>
+#
 # ## Your turn
 #
-# **1. The event.** A class with two methods. `event(view, keep, summary)` makes the event that replaces all but the newest
-# `keep` messages, or None when there is nothing to replace. `apply(view, event)` is the rule for replay. A view is a list of
-# `(number, message)`. This one goes by the size of the numbers:
+# **1. The event** that says: these messages are a summary now. `event(view, keep, summary)` makes it, for all but the newest
+# `keep` messages, or returns None when there is nothing to replace. `apply(view, event)` is the rule for replay. A view is a
+# list of `(number, message)`; the event's `node` is the message that takes the place. This one goes by the size of the
+# numbers:
 
 # %%
 class MyCompaction:
@@ -486,7 +408,6 @@ class MyCompaction:
         return [*before, (event["seq"], event["node"]), *behind]
 
 
-# %%
 check.compacted_event(MyCompaction)
 
 # %%
@@ -494,9 +415,6 @@ check.compacted_event(MyCompaction)
 
 # %%
 source(check.compacted_event.solution, fold="One solution")
-
-# %%
-check.compacted_event(check.compacted_event.solution)
 
 # %% [markdown]
 # **Then your code runs the agent**: a session that was compacted twice and lost a line, and a small window.
@@ -516,7 +434,6 @@ def my_chain(messages):
     return [message for message in messages if message.get("tool_call_id", "") in asked | {""}]
 
 
-# %%
 check.broken_chain(my_chain)
 
 # %%
@@ -524,9 +441,6 @@ check.broken_chain(my_chain)
 
 # %%
 source(check.broken_chain.solution, fold="One solution")
-
-# %%
-check.broken_chain(check.broken_chain.solution)
 
 # %% [markdown]
 # **Then your code runs the agent**, on a log in which a call and another call's result are lost:
@@ -536,7 +450,8 @@ turn = await stream(check.broken_chain.turn(check.broken_chain.solution))
 
 
 # %% [markdown]
-# **3. Replay.** From events to `(meta, messages)`. Torn pairs are mended later. This one knows messages and models:
+# **3. Replay.** From events to `(meta, messages)`. Calls that lost their results are mended later. This one knows messages
+# and models:
 
 # %%
 def my_replay(events):
@@ -551,7 +466,6 @@ def my_replay(events):
     return meta, messages
 
 
-# %%
 check.replay(my_replay)
 
 # %%
@@ -559,9 +473,6 @@ check.replay(my_replay)
 
 # %%
 source(check.replay.solution, fold="One solution")
-
-# %%
-check.replay(check.replay.solution)
 
 # %% [markdown]
 # **Then your code runs the agent**: a session that was handed over to another model, and killed while a tool was running.
@@ -586,8 +497,8 @@ turn = await stream(check.replay.turn(check.replay.solution))
 # <details><summary>An answer</summary>
 #
 # That is safe; `migrate_snapshot`, which turns such a file into a log, works much like it. But each message writes the
-# whole session again: ten times as long a session writes a hundred times as much. And what was replaced or withdrawn is gone: nothing to
-# rewind to, no branch from before the summary, nobody can see how it came to that.
+# whole session again: a session ten times as long writes a hundred times as much. And what was replaced or
+# withdrawn is gone: nothing to rewind to, no branch from before the summary, nobody can see how it came to that.
 #
 # </details>
 #

@@ -21,14 +21,13 @@
 #
 # **The problem.** The log keeps everything, and the model cannot read everything. So what it sees is shorter than what
 # was said; and one day somebody wants to go back, and needs what is not seen any more.
+#
+# Here is a coding session. What was said is ours; what the five builds printed is real (`data/logs`).
 
 # %%
-import asyncio
 import os
 import re
 import tempfile
-from pathlib import Path
-
 
 from agentlab import check, draw
 from agentlab.compaction import Limits
@@ -42,14 +41,10 @@ from agentlab.notebook import data, source
 from agentlab.provider import ChatClient, ProviderRefused
 from agentlab.simulator import Simulator
 from agentlab.summary import summarizer
-from agentlab.surface import MARKER, CheckpointError, Compactor, Pruner, Surface, SurfaceManager
+from agentlab.surface import MARKER, Compactor, Pruner, Surface, SurfaceManager
 from agentlab.tools import Registry
 from agentlab.widgets import explore, stream
 
-# %% [markdown]
-# A coding session. What was said is ours; what the five builds printed is real (`data/logs`).
-
-# %%
 LOGS = {path.stem: path.read_text() for path in sorted(data("logs").glob("*.log"))}
 TALK = [user("Build these five projects, and say what fails.")]
 for name, text in LOGS.items():
@@ -77,8 +72,8 @@ for keep in 4, 3, 2:
     print(f"the last {keep}: {await send([summary, *TALK[-keep:]])}")
 
 # %% [markdown]
-# A cut into a pair is refused. The next one is fine, and now the person thinks twice: *I never wanted to delete anything.*
-# Back to message 12, please:
+# A cut between a call and its result is refused. The other two are fine. We keep the last 3, and now the person thinks
+# twice: *I never wanted to delete anything.* Back to message 12, please:
 
 # %%
 edited = [summary, *TALK[-3:], user("Stop! I never wanted to delete anything.")]
@@ -86,110 +81,70 @@ back = edited[:12]  # where is message 12 in a list of five?
 rows = [
     ("rewind to message 12", f"{len(back)} messages; 'deleted' in it: {'deleted' in str(back)}"),
     ("... and without the summary", f"{len(edited[1:2])} message: {edited[1]['content']}"),
-    ("a branch from message 4", "messages 1 to 10 are nowhere"),
     ("what did pytest print?", f"'2 failed' in the list: {'2 failed' in str(edited)}"),
 ]
 draw.table(rows, head=("wish", "what the edited list can do"))
 
 
 # %% [markdown]
-# The summary tells what was taken back, and without it nothing is left. The list was *the* session, and it was edited.
+# The summary tells what was to be taken back, and without it nothing is left. The list *was* the session, and it was edited.
 #
 # ## The mechanism
 #
-# A **surface** is a view that is worked out from a log. To replace is an event, too: it names a range of nodes by their
-# numbers and brings one message in their place. Nodes stand in the order of their positions, not of their numbers.
+# A **surface** is a view, worked out from a log. Its messages are called nodes, and a node has the number of its event. To
+# replace is an event, too: it names a range of nodes by their numbers, and brings one message that stands in their place.
 
 # %%
 def picture(surface):
     return log_and_view(surface.events, surface.nodes, surface.source)
 
 
-checkpoint = summary | {"origin": "compaction"}
 surface = Surface()
 surface.append_all(TALK)  # numbers 1 to 14
-short = Pruner(8_192).message(TALK[10])
-surface.replace(11, 11, short, reason="prune")
-surface.replace(2, 14, checkpoint, reason="compaction")
+surface.replace(11, 11, Pruner(8_192).message(TALK[10]), reason="prune")  # shorter; see below
+surface.replace(2, 14, summary | {"origin": "compaction"}, reason="compaction")
 surface.append(user("Stop! I never wanted to delete anything."))
 picture(surface)
 
 # %% [markdown]
-# Every event is a row; a lane leads from what was replaced down to the event that stands for it. Result 11 is in two:
-# it became 15, which became part of 16. Now the same wishes:
+# Every event is a row; a lane leads from what was replaced down to the event that stands for it. Result 11 is in two: it
+# became 15, which became part of 16. Node 16 stands before 17, and in the place of 2: the order is that of positions. Now the
+# same wishes:
 
 # %%
 surface.rewind(12)
+print("rewind to message 12:  the view is", [number for number, _ in surface.nodes])
 print("'deleted' in the view:", "deleted" in str(surface.history()))
 print("what did pytest print?", surface.transcript()[10][1]["content"].strip()[-62:])
-draw.html(surface)
 
 # %% [markdown]
-# The view is that of message 12 again, whole. Nothing was deleted, nothing in the log has moved, and the summary left
-# together with what it tells. This is all the code that writes; what reads is `replay`, from the last chapter.
+# The view is that of message 12 again, whole. Nothing in the log was deleted or has moved; the summary is withdrawn together
+# with what it tells. This is the code that writes; what reads is `replay`, from [the last chapter](08_journal.ipynb).
 
 # %%
-source(Surface.replace_all, fold="Source")
-
-# %% [markdown]
-# ### The example of the seed
-#
-# A log of 26 events, of which eight are nodes, and `compact_now` with a retention budget of 0: seven nodes become one
-# checkpoint. The view is **27 + 22**. (The seed says no more of the others; here they are notes.)
-
-# %%
-note = {"type": "note"}
-two = [call("A", "read_file", path="a.py"), call("B", "read_file", path="b.py")]
-example = Surface()
-example.append_all([note] * 14)
-example.append_all([user("Why does the build fail?"), assistant("I look.", *two)])
-example.append_all([tool("A", "line\n" * 60), tool("B", "line\n" * 70), assistant("Found it.")])
-example.append_all([user("Then fix it."), assistant("It is fixed."), assistant("Anything else?")])
-example.append_all([note] * 4)
-
-made = await Compactor(example, lambda text: "Why the build failed was found.").compact_now(retain_tokens=0)
-print("view:", [number for number, _ in example.nodes], "- 27 stands for", made.source)
-picture(example)
-
-# %% [markdown]
-# A checkpoint is no bare summary. The frame is fixed, code has copied the person's last words, and the summary has tags of its
-# own; so the model takes it for what is already settled, and goes on.
-
-# %%
-print(example.history()[0]["content"])
+source(Surface.replace_all, fold="Source", docstring=False)
 
 # %% [markdown]
 # ## First prune
 #
 # A summary costs a model call, and it paraphrases. But often one tool result is much too long, and what must be read word
-# for word stands at its ends. So: **head, marker, tail**, by rule. In code points, which Python's `len` counts.
+# for word stands at its ends. So: **head, marker, tail**, by rule, counted in characters.
 
 # %%
-pruner = Pruner(8_192)  # head 4,096, tail 1,024
-once = pruner.text(LOGS["pytest"])
-print(f"{len(LOGS['pytest']):,} characters became {pruner.head_chars} + {len(MARKER)} + {pruner.tail_chars}")
-print("a second look changes nothing:", pruner.text(once) == once)
+pruner = Pruner(8_192)  # above this many characters: head 4,096, tail 1,024
+print(f"{len(LOGS['pytest']):,} characters become {pruner.head_chars:,} + {len(MARKER)} + {pruner.tail_chars:,}")
 try:
-    Pruner(5_000)
+    Pruner(5_000)  # a result could become longer, or be cut again
 except AgentLabError as error:
     print(error)
 
-surface = Surface(events=[{"type": "message", "message": message} for message in TALK])
-pruner.prune(surface)
-for event in surface.events[-4:]:
-    print(event if event["type"] == "prune" else {**event, "node": "..."})
-
-# %% [markdown]
-# The sizes of what is left follow from the settings alone, so the rule of the error is enough: each cut makes a result
-# strictly shorter, and none is cut twice. On a surface a pruning is a pair of events, and the first is for the books only.
-
 # %%
-source(Pruner.message, fold="Source")
+source(Pruner.message, fold="Source", docstring=False)
 
 # %% [markdown]
 # ### Turn the knob
 #
-# How short may it get? The lines that say what failed are in the middle, too. Watch how many of them the model still sees:
+# How short may a result get? Watch how many of the lines that say what failed the model still sees:
 
 # %%
 FAILS = re.compile(r"error|FAILED|panicked|not ok", re.I)
@@ -201,7 +156,8 @@ def matter(history):
 
 
 def pruned(threshold, head, tail):
-    surface = Surface(events=[{"type": "message", "message": message} for message in TALK])
+    surface = Surface()
+    surface.append_all(TALK)
     return surface, Pruner(threshold, head, tail).prune(surface)
 
 
@@ -220,32 +176,52 @@ knob = explore(view, threshold=(1_000, 12_000, 500), head=(0, 8_000, 100), tail=
 knob.set(threshold=6_000, head=4_000, tail=1_000)
 
 # %%
-rows = []
-for sizes in (12_000, 4_000, 1_000), (6_000, 4_000, 1_000), (2_000, 1_500, 400), (2_000, 400, 1_500):
+print("failures in the logs:", matter(TALK))
+for sizes in (12_000, 4_000, 1_000), (2_000, 1_500, 400), (2_000, 400, 1_500):
     knob.set(**dict(zip(("threshold", "head", "tail"), sizes)))
     surface, done = pruned(*sizes)
-    seen = [f"{after}/{before}" for before, after in zip(matter(TALK), matter(surface.history()))]
-    rows.append((*sizes, len(done.nodes), done.before - done.after, "  ".join(seen)))
-knob.set(threshold=6_000, head=4_000, tail=1_000)
-head = ("threshold", "head", "tail", "pruned", "tokens gained", "lines with a failure, per log")
-draw.table(rows, head=head)
+    print(sizes, "seen:", matter(surface.history()), "tokens gained:", done.before - done.after)
+_ = knob.set(threshold=6_000, head=4_000, tail=1_000)
 
 # %% [markdown]
-# No setting is right for all five: what matters stands in front here, at the end there. Pruning is blind. What it masks is
-# in the log, but the model has no pointer to it; [spilling](02_spill.ipynb) gives one, and comes before.
+# No setting is right for all five: what matters stands in front here, at the end there. And the model has no pointer to what
+# is cut out, although the log has it; [spilling](02_spill.ipynb) gives one, and comes before.
 #
 # ## Then a checkpoint
 #
-# If that is not enough, a range of nodes becomes one. **The cut is counted from the end**: add up tokens until the retention
-# budget is reached. One node stays in any case, and the cut moves left off a pair.
+# If that is not enough, a **checkpoint**, a summary in a frame, takes the place of all but the newest messages. Here is a log
+# of 26 events: eight are messages, the others notes that no model sees. With a retention budget of 0 tokens only the last
+# message stays, and the view is **27 + 22**:
 
 # %%
-source(Compactor._pick)
+note = {"type": "note"}
+two = [call("A", "read_file", path="a.py"), call("B", "read_file", path="b.py")]
+example = Surface()
+example.append_all([note] * 14)
+example.append_all([user("Why does the build fail?"), assistant("I look.", *two)])
+example.append_all([tool("A", "line\n" * 60), tool("B", "line\n" * 70), assistant("Found it.")])
+example.append_all([user("Then fix it."), assistant("It is fixed."), assistant("Anything else?")])
+example.append_all([note] * 4)
+
+await Compactor(example, lambda text: "Why the build failed was found.").compact_now(retain_tokens=0)
+print(example.history()[0]["content"])
+picture(example)
+
+# %% [markdown]
+# The frame is fixed, code has copied the person's last words, and the summary has tags of its own: so the model takes it for
+# what is settled, and goes on.
+#
+# How many nodes go? **The cut is counted from the end**: add up tokens until the retention budget is reached. One node stays
+# in any case, and the cut moves left off a pair.
+
+# %%
+source(Compactor._pick, fold="Source", docstring=False)
 
 
 # %%
 async def compacted(retain):
-    surface = Surface(events=[{"type": "message", "message": message} for message in TALK])
+    surface = Surface()
+    surface.append_all(TALK)
     await Compactor(surface, lambda text: "Five builds, all fail.").compact_now(retain_tokens=retain)
     return surface
 
@@ -263,37 +239,35 @@ knob = explore(view, retain=(0, 16_000, 500))
 knob.set(retain=4_000)
 
 # %%
-for retain in 0, 500, 4_000, 8_000, 12_000, 16_000:
+for retain in 0, 4_000, 8_000, 16_000:
     knob.set(retain=retain)
     print(f"{retain:6,}: the view is {[number for number, _ in CUTS[retain].nodes]}")
 _ = knob.set(retain=4_000)
 
 # %% [markdown]
-# Two steps on the slider often make the same cut: `pytest` is one node of more than 6,000 tokens, and its call goes with
-# it. (Tokens are estimated here, from bytes; in the loop the provider's count corrects the estimate.)
+# Two steps on the slider often make the same cut: `pytest` is one node of more than 6,000 tokens, and its call goes with it.
+# (Tokens are estimated here, from bytes; in the loop the provider's count corrects the estimate.)
 #
 # ## In the loop
 #
-# Two moments, one manager. **Pressure**, before a step: measure, prune, measure, make a checkpoint, measure. **Overflow**, after
-# a refusal: prune, make a checkpoint, send again, as long as the view changes. Worker and scribe are scripts that know
-# only what they are shown; the window has 8,000 tokens, and the last log alone has more.
+# One manager, two moments. **Pressure**, before a step, when the view is close to the window's limit: prune, and if that is
+# not enough, make a checkpoint. **Overflow**, after a refusal: the same, and send again, as long as the view changes.
+#
+# Worker and scribe, who writes the summaries, are scripts that know only what they are shown. The window has 8,000 tokens,
+# and the last log alone has more.
 
 # %%
 WINDOW = 8_000
-NEEDLES = {"cargo_build": "E0", "cargo_test": "panicked", "make_gcc": "error:", "npm_test": "not ok",
-           "pytest": "2 failed"}  # fmt: skip
+NEEDLES = ("E0", "panicked", "error:", "not ok", "2 failed")  # what each of the logs says when the build fails
 
 
 def worker(request):
-    shown = "\n".join(str(message) for message in request["messages"])
+    shown = str(request["messages"])
     for name in LOGS:
         if f"Now {name}" not in shown and f"{name} was built" not in shown:
             return assistant(f"Now {name}.", call(name, "build", project=name))
-    seen = [
-        name for name, needle in NEEDLES.items()
-        if needle in shown or f"{name} was built" in shown
-    ]  # fmt: skip
-    return f"All are built. I know how {len(seen)} of {len(LOGS)} ended."
+    known = [needle in shown or f"{name} was built" in shown for name, needle in zip(LOGS, NEEDLES)]
+    return f"All are built. I know how {sum(known)} of {len(LOGS)} ended."
 
 
 def scribe(request):
@@ -311,100 +285,57 @@ def build(project: str) -> str:
 
 
 # %%
-async def run(manager=None):
-    provider = Simulator(worker, context_window=WINDOW)
-    try:
-        turn = await run_turn(
-            TALK[:1], provider.client(), builds, hooks=hooks(manager) if manager else None
-        ).run()
-        said = turn.history[-1]["content"]
-    except ProviderRefused as refused:
-        said = refused.body["error"]["message"]
-    return provider, said
-
-
 def manager_for(window):
     return SurfaceManager(summarizer(Simulator(scribe).client()), limits=Limits(window))
 
 
-pressure, overflow = manager_for(WINDOW), manager_for(64_000)
-alone, said = await run()
-print("without:          ", said)
-steady, said = await run(pressure)
-print("pressure:         ", said)
-rescued, said = await run(overflow)
-print("a wrong setting:  ", said)
-print(f"its last measure:  {overflow.last.why}")
+runs = ("no manager", None), ("pressure", manager_for(WINDOW)), ("a wrong setting", manager_for(64_000))
+rows = []
+for name, manager in runs:
+    provider = Simulator(worker, context_window=WINDOW)
+    wired = hooks(manager) if manager else None
+    try:
+        turn = await run_turn(TALK[:1], provider.client(), builds, hooks=wired).run()
+        said = turn.history[-1]["content"]
+    except ProviderRefused as refused:
+        said = refused.body["error"]["message"]
+    kinds = [event["type"] for event in manager.surface.events] if manager else []
+    refusals = len(provider.requests) - len(provider.usages)
+    rows.append((name, len(provider.requests), refusals, kinds.count("replace"), said))
+draw.table(rows, head=("run", "requests", "refused", "replacements", "how it ends"))
 
 # %% [markdown]
 # Pruned in time, the second run has lost the middles in which two builds say how they ended. The third one believes in a
 # window of 64,000, so nothing is done in time; the provider refuses, and the same turn goes on with a shorter view.
-
-# %%
-kinds = "message", "prune", "replace"
-rows = []
-for name, provider, manager in ("pressure", steady, pressure), ("overflow", rescued, overflow):
-    events = manager.surface.events
-    counts = [sum(event["type"] == kind for event in events) for kind in kinds]
-    answered = len(provider.usages)
-    sent = len(provider.requests)
-    rows.append((name, sent, sent - answered, *counts, len(manager.surface.nodes)))
-head = ("run", "requests", "refused", "messages", "prunings noted", "replacements", "nodes in the end")
-draw.table(rows, head=head)
-
-# %% [markdown]
-# ## By hand
+#
+# <details><summary>By hand, and what can go wrong</summary>
 #
 # `compact_now` is for an idle session: make room now. `compact_region` does the same for a range of your own. Both prune
-# nothing. Nothing to do is an answer, None; what goes wrong is an error with a `cause`, and the view stays as it was. All
-# four, for real (of two at once, the first goes on):
-
-# %%
-temporary = tempfile.TemporaryDirectory()
-folder = Path(temporary.name)
-
-
-def compactor(summarize, journal=None):
-    surface = Surface(journal)
-    surface.append_all([user("Mend the login page."), assistant("It is mended."), user("Thanks.")])
-    return Compactor(surface, summarize)
-
-
-slow = compactor(lambda text: asyncio.sleep(0.05, "Mended."))
-longer = compactor(lambda text: text * 3)
-changed = compactor(lambda text: changed.surface.rewind(1) and "Mended.")  # words are taken back
-journal = Journal.create(folder, {}, id="small")
-unwritten = compactor(lambda text: "Mended.", journal)
-journal.close()
-other = Journal.open(folder, "small")
-other.append(note)  # now another process has the lock
-
-rows = []
-for each in slow, longer, changed, unwritten:
-    before = [message for _, message in each.surface.nodes]
-    try:
-        await asyncio.gather(each.compact_now(), *([each.compact_now()] if each is slow else []))
-    except CheckpointError as error:
-        after = [message for _, message in each.surface.nodes]
-        stayed = "all of the view" if after == before else f"{len(after)} node: what the rewind left"
-        rows.append((error.cause, str(error).replace(str(folder), "..."), stayed))
-other.close()
-draw.table(rows, head=("cause", "what happened", "what stayed"))
-
-# %% [markdown]
+# nothing. When there is nothing to do they return None; what goes wrong is a `CheckpointError`, and no checkpoint is made:
+#
+# | its `cause` | what happened |
+# |---|---|
+# | `busy` | a compaction is running already; that one goes on |
+# | `summary` | the summary is not smaller than what it would replace, or there is none |
+# | `changed` | the view changed while the summary was being written, by a rewind for example |
+# | `write` | the log could not be written: a full disk, or another process that has the lock |
+#
+# </details>
+#
 # ## Rewind to any row
 #
-# Three compactions, each of which took in the one before, and words that were taken back (events 7 and 8). **Drag the
+# Three compactions, each of which took in the one before, and words that were taken back (events 6 and 7). **Drag the
 # slider: this is what the model would see.**
 
 # %%
-with Journal.create(folder, {"model": "small"}, id="nested", clock=lambda: 0) as journal:
+temporary = tempfile.TemporaryDirectory()
+with Journal.create(temporary.name, {"model": "small"}, id="nested", clock=lambda: 0) as journal:
     nested = Surface(journal)
     by_hand = Compactor(nested, lambda text: f"{len(re.findall('is mended', text))} newly mended.")
     for number, page in enumerate(["login", "search", "cart"], 1):
         nested.append(user(f"Mend the {page} page, please. It is urgent."))
         nested.append(assistant(f"{page} is mended."))
-        nested.append_all([user("Well done."), assistant("Thank you.")])
+        nested.append(user("Well done."))
         await by_hand.compact_now()
         if number == 1:
             nested.append_all([user("The secret is 4711."), assistant("I keep it.")])
@@ -420,42 +351,37 @@ def view(to):
 
 
 knob = explore(view, to=(1, len(LOG)))
-knob.set(to=14)
+knob.set(to=12)
 
 # %%
-for to in 5, 8, 13, 14, len(LOG):
+for to in 4, 5, 7, 12, len(LOG):
     knob.set(to=to)
     surface = Surface(events=LOG)
     surface.rewind(to)
     print(f"{to:2} {LOG[to - 1]['type']:8} view {[number for number, _ in surface.nodes]}")
-_ = knob.set(to=14)
+_ = knob.set(to=12)
 
 # %% [markdown]
-# A **fork** is the same cut, into a file of its own. Is a summary in it? No rule is needed. At every event:
+# A **fork** is the same cut, into a file of its own. Tried at every event, it is the first part of the log, replayed, and
+# the summaries are in it or not by themselves:
 
 # %%
-same, other, told = 0, [], []
+same, told = 0, []
 for number in range(1, len(LOG) + 1):
     branch = replay(fork(journal, number, id=f"branch-{number}").events())
-    prefix, rewound = Surface(events=LOG[:number]), Surface(events=LOG)
-    rewound.rewind(number)
-    same += branch.nodes == prefix.nodes
-    other += [number] if rewound.nodes != branch.nodes else []
+    same += branch.nodes == Surface(events=LOG[:number]).nodes
     told += [number] if "4711" in str(branch.history) else []
-print(f"{same} of {len(LOG)}: a fork is the first part of the log, replayed")
-print("a rewind shows something else at:", other)
-print("the secret is seen in the branches from:", told)
+print(f"{same} of {len(LOG)} are the first part of the log; the secret is seen in the forks from {told}")
 
 
 # %% [markdown]
-# Both differ in one thing only: what was withdrawn stays withdrawn, and no rewind brings it back. A fork from inside these
-# words has them, since they stood at that moment; every later one has neither them nor a summary that tells of them.
-
-# %% [markdown]
+# A fork from 6 or 7 has the secret, since it was there at that moment; every later one has neither it nor a summary that
+# tells it. A rewind to 7 shows it no more: what was withdrawn stays withdrawn.
+#
 # ## Your turn
 #
-# **1. Prune one message.** A function of a message, a threshold, head and tail, in characters. A tool result above the
-# threshold becomes head, `MARKER`, tail; all else stays. Sizes that cannot work raise `ValueError`.
+# **1. Prune one message.** A function of a message and three sizes in characters. A tool result above the threshold becomes
+# head, `MARKER`, tail; all else stays. Sizes that cannot work raise `ValueError`. This one is close:
 
 # %%
 def my_prune(message, threshold, head, tail):
@@ -465,7 +391,6 @@ def my_prune(message, threshold, head, tail):
     return message | {"content": text[:head] + MARKER + text[-tail:]}
 
 
-# %%
 check.prune(my_prune)
 
 # %%
@@ -473,9 +398,6 @@ check.prune(my_prune)
 
 # %%
 source(check.prune.solution, fold="One solution")
-
-# %%
-check.prune(check.prune.solution)
 
 # %% [markdown]
 # **Then your code runs the agent**: two results, each larger than the window, and a long question of the person.
@@ -497,7 +419,6 @@ def my_cut(view, retain, tokens):
     return cut
 
 
-# %%
 check.cut(my_cut)
 
 # %%
@@ -505,9 +426,6 @@ check.cut(my_cut)
 
 # %%
 source(check.cut.solution, fold="One solution")
-
-# %%
-check.cut(check.cut.solution)
 
 # %% [markdown]
 # **Then your code runs the agent**: nine steps with two results each. Your cut decides what every request holds.

@@ -22,6 +22,8 @@
 # **The problem.** Each chapter had one mechanism and one trouble. A real day has all the troubles, one after the other, in
 # one conversation: so all the mechanisms must hang on one loop, and none may spoil the work of another.
 #
+# <details><summary>All the parts, their chapters, and how to leave each out</summary>
+#
 # | what it does | chapter | the argument of `open_agent` | how to leave it out |
 # |---|---|---|---|
 # | tools, the loop | [01](01_loop.ipynb) | `tools=[...]`: more of them | always there |
@@ -33,13 +35,14 @@
 # | cache ledger, bill | [06](06_cache.ipynb) | `prices=...` | `prices=None`: tokens, no money |
 # | journal, resume, fork | [08](08_journal.ipynb) | `id=...`, `resume=...` | `without=["journal"]` |
 # | deferred tools, MCP | [10](10_disclosure.ipynb), [11](11_mcp.ipynb) | `deferred=[...]`, `mcp=...` | none by default |
+#
+# </details>
 
 # %%
 import os
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from itertools import count
 from pathlib import Path
 
@@ -48,23 +51,20 @@ from IPython.display import Markdown
 from agentlab import check, draw
 from agentlab.agent import Agent
 from agentlab.check.agent import TESTS, coder
+from agentlab.check.agent_day import morning, new_simulator, whole_day
 from agentlab.compaction import Limits
 from agentlab.draw.logview import log_and_view
-from agentlab.errors import AgentLabError, ContextOverflow
-from agentlab.loop import Called, Finished, Hooks, Steered
-from agentlab.messages import calls_of
+from agentlab.loop import Finished, Hooks, Steered
 from agentlab.notebook import data, source
 from agentlab.pairing import problems
 from agentlab.permissions import Policy, Rule, matching
-from agentlab.project import open_agent, tidy
+from agentlab.project import open_agent
 from agentlab.provider import ChatClient, Retrying
-from agentlab.simulator import Simulator
-from agentlab.simulator.cache import BlockCache
 from agentlab.usage import PriceList, bill, total
 from agentlab.widgets import chat, explore, stream
 
 # %% [markdown]
-# The work: `data/repo`, a small repository with a fault. Its tests compare every year with Python's own calendar.
+# The work: a small repository with a fault, `data/repo`. Its tests compare many years with Python's own calendar.
 
 # %%
 temporary = tempfile.TemporaryDirectory()
@@ -79,9 +79,8 @@ def fresh_copy(of=data("repo")):
 Markdown(f"```python\n{(fresh_copy() / 'leap.py').read_text()}```")
 
 # %% [markdown]
-# The model is a script again. It reads nothing but the request: what has been cut off, it does not know. And it has two
-# weaknesses that we wrote into it: it copies line numbers into an edit, and sends the same edit again until somebody
-# speaks.
+# The model is a script again. It reads nothing but the request: what has been cut off, it does not know. We wrote two
+# weaknesses into it: it copies line numbers into an edit, and sends the same edit again until somebody speaks.
 
 # %%
 source(coder, fold="Source")
@@ -89,8 +88,7 @@ source(coder, fold="Source")
 # %% [markdown]
 # ## Break it
 #
-# The same morning, with a part left out each time. The window is 6,000 tokens, what the tests print needs about 6,800.
-# `send` gives a turn, as `run_turn` does.
+# The same morning, each time with one part left out. The window is 6,000 tokens; what the tests print needs about 6,800.
 
 # %%
 POLICY = Policy(
@@ -113,41 +111,6 @@ def new_agent(folder, simulator, window, **options):
     return open_agent(folder, simulator.client(), limits=Limits(window), **options)
 
 
-def new_simulator(window):
-    return Simulator(coder(), context_window=window, cache=BlockCache())
-
-
-# %%
-async def morning(wishes, **options):
-    """What the agent says in the end, the rule as it stands then, and what is known of it the next day."""
-    folder, simulator = fresh_copy(), new_simulator(6_000)
-    async with new_agent(folder, simulator, 6_000, id="day", **options) as agent:
-        ending = await answers(agent, wishes)
-    try:
-        async with new_agent(folder, simulator, 6_000, resume="day") as again:
-            known = f"{len(again.said())} of {len(wishes)} wishes"
-    except AgentLabError as error:
-        known = str(error).split(". ")[0]
-    return ending, (folder / "leap.py").read_text().split("return")[1].strip(), known
-
-
-async def answers(agent, wishes):
-    try:
-        for wish in wishes:
-            turn = agent.send(wish)
-            async for event in turn:
-                if isinstance(event, Called) and len(turn.usages) > 25:
-                    turn.stop.request()  # somebody has seen enough
-        return agent.history[-1]["content"] if turn.reason == "done" else f"{turn.reason} by hand: {circle(turn)}"
-    except ContextOverflow as refused:
-        return str(refused).splitlines()[0]
-
-
-def circle(turn):
-    calls = Counter(each["function"]["name"] for message in turn.history for each in calls_of(message))
-    return ", ".join(f"{name} {times} times" for name, times in calls.items())
-
-
 # %%
 CASES = {
     "nothing": (WISHES[:2], {}),
@@ -157,7 +120,9 @@ CASES = {
     "journal": (WISHES[:1], {"without": ["journal"]}),
     "policy": (WISHES[:1], {"policy": None}),
 }
-rows = [(part, *await morning(wishes, **options)) for part, (wishes, options) in CASES.items()]
+rows = []
+for part, (wishes, options) in CASES.items():
+    rows.append((part, *await morning(new_agent, fresh_copy(), wishes, **options)))
 draw.table(rows, head=("left out", "how the morning ends", "the rule in leap.py", "known the next day"))
 
 # %% [markdown]
@@ -170,25 +135,26 @@ draw.table(rows, head=("left out", "how the morning ends", "the rule in leap.py"
 #
 # ## The mechanism
 #
-# There is nothing new in it. `send` gives the loop hooks, and each hook calls the parts in their order:
+# There is nothing new in it. `send` starts a turn with [hooks](../docs/GLOSSARY.md), functions that the loop calls at fixed
+# places; each hook calls the parts in their order. This one is asked for each batch of results:
 
 # %%
-source(Agent.send)
+source(Agent.send, fold="Agent.send", docstring=False)
 
 # %%
 source(Agent._after_results)
 
 # %% [markdown]
-# First it is folded and spilled, then it is written down: the other way round the log would hold the long text, and the
-# view the short one. The log *is* the conversation; all else is worked out from it, so an agent that is opened on an old
-# log goes on where that ended.
+# First shorten (`_reduce` folds and spills), then write down: the other way round the log would hold the long text, and
+# the model would have seen the short one. The log *is* the conversation; all else is worked out from it. So an agent that
+# is opened on an old log goes on where that ended.
 #
 # ## The day
 #
 # ### 9:00, Stop
 #
-# The agent believes in a window of 24,000 tokens. The server has 6,000: no API tells. Nobody notices yet. After the
-# first log somebody presses Stop, in the middle of a word:
+# The agent was told of a window of 24,000 tokens, but the server has 6,000. No reply says so, and nobody notices yet. After
+# the first log somebody presses Stop, in the middle of a word:
 
 # %%
 folder = fresh_copy()
@@ -202,8 +168,8 @@ print("problems:", problems(agent.history), "| the last message:", agent.history
 # %% [markdown]
 # ### 9:05, steer
 #
-# What had arrived is kept, and can be sent. So it goes on, and soon in circles. Here the watchdog need not nudge: the
-# person sees it, and says so *while the turn runs*.
+# What had arrived is kept, and can be sent. So it goes on, and would soon go round in circles; but the person sees it, and
+# says so *while the turn runs*:
 
 # %%
 turn = agent.send("Go on.")
@@ -222,8 +188,8 @@ async for event in turn:
 # %% [markdown]
 # ### 9:06, the power fails
 #
-# At this very moment, the worst one: the edit is done, and the log knows only that it was begun. What a dead process
-# leaves behind is on the disk, and nothing else. So a copy of the folder, as it is now, is what we find after the crash.
+# At the worst moment: the edit is done, and the log knows only that it was begun. A dead process leaves behind what is on
+# the disk, and nothing else. So we copy the folder as it is now, and open that:
 
 # %%
 after_crash = fresh_copy(of=folder)
@@ -245,7 +211,7 @@ turn = await stream(agent.send("The power was gone. Where were we?"))
 # ### 10:00, the window is full
 #
 # The log of the first run is a file now, and the model reads it page by page. Soon the server refuses a request; the
-# agent makes room, and sends again. The turn does not even end.
+# agent makes room, and sends again. The turn does not even end. Below is what the model sees then:
 
 # %%
 before = len(simulator.requests)
@@ -256,15 +222,11 @@ sent = simulator.requests[before:]
 summaries = sum(not request.get("tools") for request in sent)
 refused = len(sent) - len(turn.usages) - summaries
 print(f"{len(sent)} requests: {refused} refused, {summaries} for summaries")
-draw.html(agent.context.last)
-
-# %% [markdown]
-# The strip is the view: what the model sees now. What it said of each page is in the summary, so the four years are right.
-
-# %%
 draw.html(agent.surface)
 
 # %% [markdown]
+# What it had noted of each page is in the summary, so the four years are right.
+#
 # ### 11:00, compact
 #
 # Before something new, by hand. The summary and the last reply are all that the next wish can build on.
@@ -311,7 +273,7 @@ for name in "README.md", "CHANGES.md":
 print(agent.cost())
 
 # %% [markdown]
-# That is the bill of this process. The log also has what was spent before the crash. And the server?
+# That is the bill since the crash. The log also has what was spent before. And the server?
 
 # %%
 logged = total(event["usage"] for event in agent.surface.events if event["type"] == "usage")
@@ -328,21 +290,13 @@ print(f"the reply that Stop cut off: {stopped['prompt_tokens']:,} in, {stopped['
 # ### What is left of the day
 #
 # All of it, in the order in which it happened. Nothing in this file was ever changed; the view at the right is worked out
-# from it. (Here without the events that only count tokens and calls.)
+# from it. (Here without the events that only count tokens and calls. Long outputs are in files of their own;
+# `project.tidy(folder)` lists those that no log of the folder points to, and deletes them with `dry_run=False`.)
 
 # %%
 rows = [event for event in agent.surface.events if event["type"] not in ("usage", "tool_call")]
-log_and_view(rows, agent.surface.nodes, agent.surface.source)
-
-# %% [markdown]
-# `tidy` looks into the logs of *all* sessions of the folder, and lists what none of them points to; with `dry_run=False` it
-# deletes that. Here nothing: what was rewound is in the log still, and the fork has its own.
-
-# %%
-found = tidy(after_crash)
-print(f"{len(found.kept)} long outputs are kept, {len(found.removed)} would go")
 await agent.aclose()
-
+log_and_view(rows, agent.surface.nodes, agent.surface.source)
 
 # %% [markdown]
 # ## Turn the knob
@@ -351,40 +305,28 @@ await agent.aclose()
 # fills (and this time the agent knows it).
 
 # %%
-async def whole_day(window):
-    simulator = new_simulator(window)
-    async with new_agent(fresh_copy(), simulator, window, id="day") as agent:
-        for wish in WISHES:
-            await agent.send(wish).run()
-    made = [event.get("reason") for event in agent.surface.events if event["type"] == "replace"]
-    return {
-        "prompts": [usage["prompt_tokens"] for usage in agent.usages],
-        "prunings": made.count("prune"),
-        "summaries": made.count("compaction"),
-        "bill": bill(agent.usages, PRICES),
-        "right": "1700, 1800, 1900, 2100" in str(agent.surface.transcript()),
-    }
-
-
 WINDOWS = [6_000, 8_000, 12_000, 24_000, 128_000]
-DAYS = {window: await whole_day(window) for window in WINDOWS}
+DAYS = {window: await whole_day(new_agent, fresh_copy(), WISHES, window) for window in WINDOWS}
 
 # %%
-HEAD = ("window", "requests", "prunings", "summaries", "input tokens", "from cache", "cost in USD")
+HEAD = ("window", "requests", "largest", "prunings", "summaries", "tokens in", "from cache", "USD", "right")
+
+
+def prompts(window):
+    return [usage["prompt_tokens"] for usage in DAYS[window].usages]
 
 
 def row(window):
-    day = DAYS[window]
-    paid = day["bill"]
-    changes = day["prunings"], day["summaries"]
-    tokens = paid.total.prompt, f"{paid.total.hit_ratio:.0%}"
-    return window, len(day["prompts"]), *changes, *tokens, f"{paid.actual:.4f}"
+    day, paid = DAYS[window], bill(DAYS[window].usages, PRICES)
+    sizes = len(day.usages), max(prompts(window)), day.prunings, day.summaries
+    costs = paid.total.prompt, f"{paid.total.hit_ratio:.0%}", f"{paid.actual:.4f}"
+    return window, *sizes, *costs, "yes" if day.right else "no"
 
 
 def view(window):
-    prompts = {"tokens in each request": DAYS[window]["prompts"]}
     limit = Limits(window).threshold, "compact from here on"
-    picture = draw.chart(prompts, unit="tokens", limit=limit, height=120)
+    sent = {"tokens in each request": prompts(window)}
+    picture = draw.chart(sent, unit="tokens", limit=limit, height=120)
     return draw.html(picture, draw.table([row(window)], head=HEAD))
 
 
@@ -392,18 +334,19 @@ knob = explore(view, window=WINDOWS)
 knob.set(window=6_000)
 
 # %%
+rows = []
 for window in WINDOWS:
     knob.set(window=window)
-    print(f"{window:7,}: largest request {max(DAYS[window]['prompts']):6,}, right: {DAYS[window]['right']}")
+    rows.append(row(**knob.values))
 knob.set(window=6_000)
-draw.table([row(window) for window in WINDOWS], head=HEAD)
+draw.table(rows, head=HEAD)
 
 
 # %% [markdown]
 # ## Your turn
 #
 # Hang two mechanisms on the loop. `shorten(results)` gives short results, and saves the long ones; `recorder` has a method
-# for each of the four hooks, and writes to a log. Both want `after_results`, and this function gives it to one of them.
+# for each of the four hooks, and writes to a log. Both want `after_results`, and this function gives it to one only:
 
 # %%
 def my_hooks(shorten, recorder):
@@ -415,7 +358,6 @@ def my_hooks(shorten, recorder):
     )
 
 
-# %%
 check.wiring(my_hooks)
 
 # %%
@@ -423,9 +365,6 @@ check.wiring(my_hooks)
 
 # %%
 source(check.wiring.solution, fold="One solution")
-
-# %%
-check.wiring(check.wiring.solution)
 
 # %% [markdown]
 # **Then your code runs the agent.** A turn has run with your hooks, the program has started anew, and this turn goes on from
@@ -437,8 +376,8 @@ turn = await stream(check.wiring.turn(check.wiring.solution))
 # %% [markdown]
 # ### And by hand
 #
-# A panel over a new agent. It knows the three wishes; type one of them, steer while it works, press Stop, go on. The last
-# line types for you.
+# A panel over a new agent, whose model knows the three wishes: type one, speak while it works, press Stop, go on. The
+# second cell types for you.
 
 # %%
 mine = new_agent(fresh_copy(), new_simulator(6_000), 6_000, id="mine")
