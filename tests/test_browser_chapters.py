@@ -1,7 +1,7 @@
 """Every chapter in JupyterLab as a reader sees it: run, its main slider moved by keys, its picture seen to change.
 
 All chapters in one JupyterLab and one page, one after the other, each with a kernel of its own. `make test` opens
-three whose pictures have little in common, and one of every translation; the others are opened by `make soak`.
+one, and one of every translation; the others are opened by `make soak`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.labpage import ROOT, Lab, explorers, reading, server
 
 pytestmark = pytest.mark.browser
 
-QUICK = {"03_stream", "08_journal", "13_your_sessions"}
+QUICK = {"08_journal"}
 QUICK_TRANSLATED = "09_surface"
 PLAIN = {"00_start"}  # chapters without a slider
 FAR = 400  # steps back from the end of a slider
