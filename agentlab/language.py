@@ -28,11 +28,9 @@ def languages() -> list[str]:
 
 def chosen(environment: Mapping[str, str], folder: Path) -> str:
     """The language for these variables and this working folder. One that does not exist is English."""
-    known = languages()
-    if folder.parent.name == "notebooks" and folder.name in known:
-        return folder.name
-    named = environment.get(VARIABLE, ENGLISH)
-    return named if named in known else ENGLISH
+    named = folder.name if folder.parent.name == "notebooks" and folder.name in languages() else None
+    named = named or environment.get(VARIABLE, ENGLISH)
+    return named if named != ENGLISH and named in languages() else ENGLISH
 
 
 def catalogue(language: str) -> dict[str, str]:

@@ -212,10 +212,7 @@ def editions(folder: Path, name: str) -> list[str]:
 def build_edition(folder: Path, language: str, name: str) -> list[str]:
     """Write one chapter in another language from the English text and its translation, outputs and all."""
     chapter = read_text(text_path(folder, name))
-    try:
-        known = edition.read(edition.text_path(folder, language, name))
-    except ValueError as error:
-        return [f"{language}: {error}"]
+    known = edition.read(edition.text_path(folder, language, name))
     place = folder / language
     place.mkdir(exist_ok=True)
     notebook = edition.translated(chapter, known, language)
@@ -232,10 +229,7 @@ def build_edition(folder: Path, language: str, name: str) -> list[str]:
 def check_edition(folder: Path, language: str, name: str) -> list[str]:
     """Problems of one chapter in another language as it is saved."""
     chapter = read_text(text_path(folder, name))
-    try:
-        known = edition.read(edition.text_path(folder, language, name))
-    except ValueError as error:
-        return [f"{language}: {error}"]
+    known = edition.read(edition.text_path(folder, language, name))
     problems = edition.trouble(chapter, known)
     place = notebook_path(folder / language, name)
     if not place.is_file():
@@ -251,15 +245,11 @@ def translate(folder: Path, name: str) -> list[str]:
     if not text_path(folder, name).is_file():
         return [f"there is no text/{name}.py to translate"]
     chapter = read_text(text_path(folder, name))
-    problems = []
     for language in edition.languages(folder) or ["zh"]:
         path = edition.text_path(folder, language, name)
         path.parent.mkdir(exist_ok=True)
-        try:
-            path.write_text(edition.renewed(chapter, edition.read(path)), encoding="utf-8")
-        except ValueError as error:
-            problems.append(f"{language}: {error}")
-    return problems
+        path.write_text(edition.renewed(chapter, edition.read(path)), encoding="utf-8")
+    return []
 
 
 def check(folder: Path, name: str) -> list[str]:
@@ -306,7 +296,10 @@ def main(arguments: Sequence[str], folder: Path = ROOT / "notebooks") -> int:
             return 2
     failed = False
     for name in chapters:
-        problems = ACTIONS[action](folder, name)
+        try:
+            problems = ACTIONS[action](folder, name)
+        except ValueError as error:  # a file that is no notebook, or no translation
+            problems = [str(error)]
         failed = failed or bool(problems)
         for problem in problems:
             print(f"{name}: {problem}", file=sys.stderr)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +57,11 @@ def parts(text: str) -> list[Part]:
 
 
 def read(path: Path) -> list[Part]:
-    return parts(path.read_text(encoding="utf-8")) if path.is_file() else []
+    """The parts in a file, none when there is no file. Raises ValueError, which names it, for one that has no marks."""
+    try:
+        return parts(path.read_text(encoding="utf-8")) if path.is_file() else []
+    except ValueError as error:
+        raise ValueError(f"text/{path.parent.name}/{path.name}: {error}") from error
 
 
 def prose(chapter: NotebookNode) -> list[str]:
@@ -109,17 +112,3 @@ def translated(chapter: NotebookNode, known: list[Part], language: str) -> Noteb
             copy.outputs, copy.execution_count = [], None
         notebook.cells.append(copy)
     return notebook
-
-
-def same_code(chapter: Mapping[str, object], edition: Mapping[str, object]) -> bool:
-    """Whether two notebooks have the same cells but for the words of the prose."""
-    return _code(chapter) == _code(edition)
-
-
-def _code(notebook: Mapping[str, object]) -> list[tuple[str, str, list[str]]]:
-    cells = notebook["cells"]
-    assert isinstance(cells, list)
-    return [
-        (cell.cell_type, cell.source if cell.cell_type == "code" else "", list(cell.metadata.get("tags", [])))
-        for cell in cells
-    ]

@@ -35,6 +35,10 @@ def figures(cell) -> Counter[str]:
     return Counter(FIGURE.findall(" ".join(shown)))
 
 
+def code(notebook):
+    return [(kind, source if kind == "code" else "", tags) for kind, source, tags in book.essence(notebook)]
+
+
 def links(text: str) -> list[str]:
     return sorted(re.findall(r"\]\(([^)\s]+)\)", text))
 
@@ -48,7 +52,7 @@ def test_every_chapter_is_there_in_chinese():
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_the_code_cells_are_identical_and_the_prose_is_complete(name):
     chapter, translated = load(NOTEBOOKS / f"{name}.ipynb"), load(NOTEBOOKS / f"zh/{name}.ipynb")
-    assert edition.same_code(chapter, translated)
+    assert code(chapter) == code(translated)
     assert book.check(NOTEBOOKS, name) == []
     for english, other in zip(chapter.cells, translated.cells, strict=True):
         if english.cell_type == "markdown":
@@ -126,7 +130,7 @@ def test_a_translation_is_begun_filled_in_and_built(folder):
     ]
     assert built.cells[1].outputs[0].text == "1\n"
     assert "jupytext" not in built.metadata
-    assert edition.same_code(load(folder / "00_a.ipynb"), built)
+    assert code(load(folder / "00_a.ipynb")) == code(built)
 
 
 def test_a_changed_cell_has_no_translation_until_somebody_looked_at_it(folder, capsys):

@@ -328,6 +328,7 @@ def test_jupyterlab_stays_on_this_machine_with_its_token(monkeypatch, user):
     assert ("--allow-root" in command) == (user == 0)
     assert {"--ServerApp.ip=127.0.0.1", "--ServerApp.port=8890", "--ServerApp.port_retries=0"} <= set(command)
     assert {"--LabApp.default_url=/lab/tree/notebooks/00_start.ipynb", "--no-browser"} <= set(command)
+    assert f"--LabApp.workspaces_dir={lab.ROOT / '.agentlab/workspaces'}" in command  # no tabs of other projects
     assert not any("token" in option or "password" in option for option in command)
 
 

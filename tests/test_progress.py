@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentlab import check
 from agentlab.check.progress import EXERCISES, MAX_BYTES, VARIABLE, note, progress
-from agentlab.check.report import Exercise, Finding, Live
+from agentlab.check.report import Exercise, Finding, Live, Report
 from agentlab.errors import AgentLabError
 from agentlab.loop import run_turn
 from agentlab.messages import user
@@ -268,3 +268,10 @@ def test_reading_chapter_04_from_top_to_bottom_solves_nothing(tmp_path, monkeypa
         "tried"
     }
     assert "solved" not in progress(place).states.values()
+
+
+def test_two_failed_cases_are_shown_whole_and_the_others_open_with_a_click():
+    report = Report("list_dir", tuple(Finding(f"case {n}", False, got=f"got {n}") for n in range(5)))
+    whole, *folded = report._repr_html_().split("<details")
+    assert [f"got {n}" in whole for n in range(5)] == [True, True, False, False, False]
+    assert len(folded) == 3 and all("<summary" in part for part in folded)

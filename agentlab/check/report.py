@@ -25,6 +25,8 @@ OPEN = 2
 """Failed cases that are shown whole; the others open with a click."""
 
 WIDTH = 860
+WHOLE, FOLDED = ("div", "div", "6px"), ("details", "summary", "2px")
+"""How a case is shown: its box, its head, the space around it."""
 SAID_LIMIT = 2_000
 
 
@@ -134,22 +136,18 @@ class Report:
 def _table(findings: Sequence[Finding]) -> draw.Html:
     """What failed, the first cases open and the others folded up; and what passed, folded up together."""
     failed, passed = ([f for f in findings if f.passed is passed] for passed in (False, True))
-    parts = [_case(finding) if at < OPEN else _folded(finding) for at, finding in enumerate(failed)]
+    parts = [_case(finding, *(WHOLE if at < OPEN else FOLDED)) for at, finding in enumerate(failed)]
     if passed:
         names = draw.table([("✓", finding.name) for finding in passed])
-        title = draw.element("summary", f"{count(len(passed), 'case')} ✓")
-        parts.append(draw.element("details", title, names, style=SMALL))
+        box, head, _ = FOLDED
+        title = draw.element(head, f"{count(len(passed), 'case')} ✓")
+        parts.append(draw.element(box, title, names, style=SMALL))
     return draw.html(*parts)
 
 
-def _case(finding: Finding) -> draw.Html:
-    name = draw.element("div", f"✗ {finding.name}", style="font-weight:bold")
-    return draw.element("div", name, *_details(finding), style=f"{SMALL};margin:6px 0;max-width:{WIDTH}px")
-
-
-def _folded(finding: Finding) -> draw.Html:
-    name = draw.element("summary", f"✗ {finding.name}", style="font-weight:bold")
-    return draw.element("details", name, *_details(finding), style=f"{SMALL};margin:2px 0;max-width:{WIDTH}px")
+def _case(finding: Finding, box: str, head: str, space: str) -> draw.Html:
+    name = draw.element(head, f"✗ {finding.name}", style="font-weight:bold")
+    return draw.element(box, name, *_details(finding), style=f"{SMALL};margin:{space} 0;max-width:{WIDTH}px")
 
 
 def _details(finding: Finding) -> list[draw.Html]:
